@@ -1,0 +1,226 @@
+package servers_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+	"go.uber.org/goleak"
+
+	"github.com/effectonce/effectonce/internal/servers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// handle is what every server can do.
+type handle interface {
+	Owned() bool
+	Stop(ctx context.Context) error
+	Kill() error
+	Restart(ctx context.Context) error
+	Pause() error
+	Resume() error
+}
+
+// kind is a server and a way to use it.
+type kind struct {
+	start func(t *testing.T) (server handle, address string, ask func(context.Context) error)
+	use   func(t *testing.T) handle
+}
+
+func kinds() map[string]kind {
+	return map[string]kind{
+		"postgres": {
+			start: func(t *testing.T) (handle, string, func(context.Context) error) {
+				server, err := servers.StartPostgres(t.Context(), servers.PostgresOptions{})
+				require.NoError(t, err)
+				return server, server.Addr(), func(ctx context.Context) error {
+					conn, err := pgx.Connect(ctx, server.URL())
+					if err != nil {
+						return err
+					}
+					return conn.Close(ctx)
+				}
+			},
+			use: func(t *testing.T) handle {
+				server, err := servers.UsePostgres(t.Context(), servers.PostgresOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, "theirs:5432", server.Addr())
+				return server
+			},
+		},
+		"valkey": {
+			start: func(t *testing.T) (handle, string, func(context.Context) error) {
+				server, err := servers.StartValkey(t.Context(), servers.ValkeyOptions{Password: "sesame"})
+				require.NoError(t, err)
+				return server, server.Addr(), func(ctx context.Context) error {
+					return askValkey(ctx, server.Addr(), "sesame")
+				}
+			},
+			use: func(t *testing.T) handle {
+				server, err := servers.UseValkey(t.Context(), servers.ValkeyOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, "theirs:6379", server.Addr())
+				return server
+			},
+		},
+	}
+}
+
+func askValkey(ctx context.Context, addr, password string) error {
+	client, err := valkey.NewClient(valkey.ClientOption{
+		InitAddress: []string{addr}, Password: password, ForceSingleClient: true, DisableRetry: true,
+		DisableCache: true, Dialer: net.Dialer{Timeout: 100 * time.Millisecond},
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return client.Do(ctx, client.B().Ping().Build()).Error()
+}
+
+func TestServersLiveAndDie(t *testing.T) {
+	t.Parallel()
+	for name, kind := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, address, ask := kind.start(t)
+			defer func() { assert.NoError(t, server.Stop(context.WithoutCancel(t.Context()))) }()
+			assert.True(t, server.Owned())
+			require.NoError(t, ask(t.Context()))
+
+			require.NoError(t, server.Kill())
+			require.Error(t, ask(t.Context()))
+			require.NoError(t, server.Kill(), "once more")
+			require.ErrorContains(t, server.Pause(), "does not run")
+
+			require.NoError(t, server.Restart(t.Context()))
+			require.NoError(t, ask(t.Context()), "on the same port")
+			require.NoError(t, server.Restart(t.Context()), "a running one")
+			require.NoError(t, ask(t.Context()))
+
+			require.NoError(t, server.Pause())
+			paused, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			require.Error(t, ask(paused))
+			require.NoError(t, server.Resume())
+			require.NoError(t, ask(t.Context()))
+
+			family, folder := servers.Family(server), servers.Folder(server)
+			assert.DirExists(t, folder)
+			require.NoError(t, server.Pause(), "a paused server stops as well")
+			require.NoError(t, server.Stop(t.Context()))
+			require.NoError(t, server.Stop(t.Context()), "once more")
+			require.Error(t, ask(t.Context()))
+			require.ErrorContains(t, server.Restart(t.Context()), "has been stopped")
+			assert.NoDirExists(t, folder)
+			for _, pid := range family {
+				assert.False(t, servers.Alive(pid), "process %d is left", pid)
+			}
+			listener, err := net.Listen("tcp", address)
+			require.NoError(t, err, "the port is free again")
+			require.NoError(t, listener.Close())
+		})
+	}
+}
+
+func TestServersOfOthersAreLeftAlone(t *testing.T) {
+	t.Setenv("DATABASE_URL", "postgres://user:secret@theirs/db")
+	t.Setenv("VALKEY_ADDR", "theirs:6379")
+	t.Setenv("TEMPORAL_ADDRESS", "theirs:7233")
+	for name, kind := range kinds() {
+		t.Run(name, func(t *testing.T) {
+			server := kind.use(t)
+			assert.False(t, server.Owned())
+			require.NoError(t, server.Stop(t.Context()))
+			require.ErrorIs(t, server.Kill(), servers.ErrNotOwned)
+			require.ErrorIs(t, server.Restart(t.Context()), servers.ErrNotOwned)
+			require.ErrorIs(t, server.Pause(), servers.ErrNotOwned)
+			require.ErrorIs(t, server.Resume(), servers.ErrNotOwned)
+		})
+	}
+}
+
+func TestPostgresTakesSettings(t *testing.T) {
+	t.Parallel()
+	server, err := servers.StartPostgres(t.Context(), servers.PostgresOptions{
+		Durable: true, Settings: map[string]string{"max_prepared_transactions": "7"},
+	})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, server.Stop(context.WithoutCancel(t.Context()))) }()
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close(context.WithoutCancel(t.Context()))) }()
+	for name, want := range map[string]string{
+		"max_prepared_transactions": "7", "fsync": "on", "full_page_writes": "on",
+		"synchronous_commit": "on", "listen_addresses": "127.0.0.1", "server_encoding": "UTF8",
+	} {
+		var got string
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&got))
+		assert.Equal(t, want, got, name)
+	}
+}
+
+func TestKilledPostgresKeepsWhatWasCommitted(t *testing.T) {
+	t.Parallel()
+	server, err := servers.StartPostgres(t.Context(), servers.PostgresOptions{})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, server.Stop(context.WithoutCancel(t.Context()))) }()
+	conn, err := pgx.Connect(t.Context(), server.URL())
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer")
+	require.NoError(t, err)
+	require.NoError(t, server.Kill())
+	require.Error(t, conn.Ping(t.Context()))
+	require.NoError(t, server.Restart(t.Context()))
+	conn, err = pgx.Connect(t.Context(), server.URL())
+	require.NoError(t, err)
+	var answer int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
+	assert.Equal(t, 42, answer)
+	require.NoError(t, conn.Close(t.Context()))
+}
+
+func TestStrangersAreRefused(t *testing.T) {
+	t.Parallel()
+	server, err := servers.StartPostgres(t.Context(), servers.PostgresOptions{})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, server.Stop(context.WithoutCancel(t.Context()))) }()
+	_, err = pgx.Connect(t.Context(), "postgres://postgres:guess@"+server.Addr()+"/postgres?sslmode=disable")
+	require.Error(t, err)
+}
+
+func TestServerThatCannotStartTellsWhy(t *testing.T) {
+	t.Parallel()
+	_, err := servers.StartPostgres(t.Context(), servers.PostgresOptions{Settings: map[string]string{"no_such": "1"}})
+	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such"`)
+	_, err = servers.StartValkey(t.Context(), servers.ValkeyOptions{Args: []string{"--no-such", "1"}})
+	require.ErrorContains(t, err, "no-such")
+}
+
+func TestMissingProgramsAreNamed(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := servers.StartValkey(t.Context(), servers.ValkeyOptions{})
+	require.ErrorContains(t, err, "valkey-server is not installed: run `make deps`")
+}
+
+func TestFoldersOfTheDeadAreSwept(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	require.NoError(t, os.Chmod(os.Getenv("TMPDIR"), 0o755))
+	live, dead, young := servers.NewFolder(t), servers.NewFolder(t), servers.NewFolder(t)
+	for _, f := range []servers.TestFolder{live, dead} {
+		f.Age(t, time.Hour)
+	}
+	dead.Unlock(t)
+	young.Unlock(t)
+	servers.Sweep()
+	assert.DirExists(t, live.Path())
+	assert.DirExists(t, young.Path())
+	assert.NoDirExists(t, dead.Path())
+}
