@@ -89,29 +89,31 @@ func (o Outcome) render(barred, side bool) string {
 	return string(append(b, '}'))
 }
 
-func decodeOutcome(column string, payload []byte) (Outcome, error) {
+// decodeOutcome reads what encode rendered; barred says that the row is never
+// to run again.
+func decodeOutcome(column string, payload []byte) (o Outcome, barred bool, err error) {
 	var w wire
 	if err := json.Unmarshal([]byte(column), &w); err != nil {
-		return Outcome{}, corrupt(fmt.Errorf("ledger: decode outcome: %w", err))
+		return Outcome{}, false, corrupt(fmt.Errorf("ledger: decode outcome: %w", err))
 	}
 	if w.Version != 1 || validEncoding(w.Encoding) != nil {
-		return Outcome{}, corrupt(fmt.Errorf("ledger: decode outcome: version %d is unknown or the encoding is not named", w.Version))
+		return Outcome{}, false, corrupt(fmt.Errorf("ledger: decode outcome: version %d is unknown or the encoding is not named", w.Version))
 	}
-	o := Outcome{Encoding: w.Encoding}
+	o = Outcome{Encoding: w.Encoding}
 	switch {
 	case w.Side != nil:
 		if len(payload) != *w.Side {
-			return Outcome{}, corrupt(fmt.Errorf("ledger: decode outcome: %d bytes in the side table, want %d", len(payload), *w.Side))
+			return Outcome{}, false, corrupt(fmt.Errorf("ledger: decode outcome: %d bytes in the side table, want %d", len(payload), *w.Side))
 		}
 		o.Data = payload
 	case w.Data != nil:
 		data, err := base64.StdEncoding.AppendDecode(make([]byte, 0, base64.StdEncoding.DecodedLen(len(*w.Data))), []byte(*w.Data))
 		if err != nil {
-			return Outcome{}, corrupt(fmt.Errorf("ledger: decode outcome: %w", err))
+			return Outcome{}, false, corrupt(fmt.Errorf("ledger: decode outcome: %w", err))
 		}
 		o.Data = data
 	}
-	return o, nil
+	return o, w.Barred, nil
 }
 
 func corrupt(cause error) *Error {

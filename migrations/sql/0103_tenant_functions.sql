@@ -126,7 +126,7 @@ $$;
 CREATE FUNCTION idempotency_fail(
     p_tenant bigint, p_key bytea, p_fingerprint bytea, p_id bigint, p_attempt integer,
     p_status text, p_outcome jsonb, p_payload bytea, p_expires_ms bigint,
-    OUT o_recorded boolean)
+    OUT o_recorded boolean, OUT o_ours boolean)
 LANGUAGE plpgsql
 SET search_path FROM CURRENT
 SET lock_timeout = '100ms'
@@ -158,6 +158,9 @@ BEGIN
             INSERT INTO idempotency_payloads (id, payload) VALUES (v_id, p_payload);
         END IF;
     END IF;
+    -- A claim that is committed though it should have been rolled back: the body ended the transaction.
+    o_ours := NOT o_recorded AND EXISTS (
+        SELECT FROM idempotency_keys WHERE id = p_id AND attempt = p_attempt AND status = 'processing');
 END;
 $$;
 -- +goose StatementEnd
@@ -194,9 +197,3 @@ BEGIN
 END;
 $$;
 -- +goose StatementEnd
-
--- +goose Down
-DROP FUNCTION idempotency_bar;
-DROP FUNCTION idempotency_fail;
-DROP FUNCTION idempotency_finish;
-DROP FUNCTION idempotency_claim;

@@ -1,0 +1,120 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/effectonce/effectonce/internal/clock"
+)
+
+// Execute runs the body once for the request's key, or returns the outcome of
+// the execution that did: see the package's protocol. The body never runs twice
+// in one call.
+//
+// An error is either the body's own, as it is, or an [*Error] with a code.
+func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, error) {
+	req = req.withDefaults()
+	if err := req.validate(); err != nil {
+		return Result{}, err
+	}
+	if err := s.enter(); err != nil {
+		return Result{}, err
+	}
+	defer s.active.Done()
+	if err := ctx.Err(); err != nil {
+		return Result{}, fmt.Errorf("ledger: the deadline has passed or the caller has gone before the body: %w", err)
+	}
+
+	x := &Execution{store: s, req: &req, patience: newPatience(req.Wait)}
+	switch {
+	case req.Begin == BeginAtOnce:
+		if _, err := x.begin(ctx); err != nil {
+			return x.answer(err)
+		}
+	case !req.Fresh:
+		if r, ok, err := s.lookBefore(ctx, &req, x.patience); ok || err != nil {
+			return r, err
+		}
+	}
+
+	outcome, err := x.run(ctx, body)
+	x.end()
+	switch {
+	case x.replay != nil || x.refused != nil:
+		return x.answer(x.refused)
+	case err != nil:
+		return Result{}, s.failed(ctx, x, err)
+	case x.claim == nil:
+		return s.keep(ctx, &req, outcome)
+	default:
+		return s.commit(ctx, x, outcome)
+	}
+}
+
+// lookBefore is step 1: a finished row is replayed; one in process is waited
+// for, so that the body isn't begun in vain.
+func (s *Store) lookBefore(ctx context.Context, req *Request, p *patience) (Result, bool, error) {
+	for {
+		row, ok, err := s.look(ctx, req.ref())
+		if err != nil || !ok {
+			return Result{}, false, err
+		}
+		if r, ok, err := row.Replays(*req); ok || err != nil {
+			return r, ok, err
+		}
+		if row.Status != Processing || row.Left <= 0 {
+			return Result{}, false, nil
+		}
+		if err := p.wait(ctx, s, row.Left); err != nil {
+			return Result{}, false, err
+		}
+	}
+}
+
+// keep records the outcome of a body that never asked for its transaction, by
+// one INSERT. What it did is outside of PostgreSQL and has happened, so that
+// its outcome stands whether or not it can be kept.
+func (s *Store) keep(ctx context.Context, req *Request, outcome Outcome) (Result, error) {
+	return s.keepAs(ctx, req, Completed, outcome), nil
+}
+
+func (s *Store) keepAs(ctx context.Context, req *Request, status Status, outcome Outcome) Result {
+	own := Result{Outcome: outcome, Status: status, Source: Executed}
+	if err := s.checkOutcome(outcome); err != nil {
+		s.config.Logger.WarnContext(ctx, "result not kept: a lost answer will run the body again", "request", *req, "error", err)
+		return own
+	}
+	dctx, cancel := s.detached(ctx)
+	defer cancel()
+	began := clock.Now()
+	var a answer
+	conn, err := s.acquire(dctx)
+	if err == nil {
+		err = a.scan(conn.QueryRow(dctx, s.statements(req.Owner).claim, claimArgs(req, status, 0, outcome)...))
+		s.giveBack(ctx, conn.Conn)
+	}
+	if err == nil && a.disposition == "claimed" {
+		own.RowID, own.Attempt, own.Identity = a.id, a.attempt, conn.identity
+		own.Left = req.Retention - clock.Since(began)
+		return own
+	}
+	if err == nil {
+		var f found
+		if f, err = a.found(conn.identity); err == nil && !f.inFlight {
+			return f.row.result() // another delivery was first: both answer the same
+		}
+	}
+	s.config.Logger.WarnContext(ctx, "result not kept: a lost answer will run the body again", "request", *req, "error", err)
+	return own
+}
+
+// checkOutcome refuses what could not be replayed.
+func (s *Store) checkOutcome(o Outcome) error {
+	if err := validEncoding(o.Encoding); err != nil {
+		return NewError(CodeInvalid, "Outcome.Encoding: "+err.Error(), nil)
+	}
+	if len(o.Data) > s.config.MaxResultBytes {
+		return NewError(CodeResultTooLarge, fmt.Sprintf("the result has %d bytes, the limit is %d (Config.MaxResultBytes); nothing was committed", len(o.Data), s.config.MaxResultBytes), nil)
+	}
+	return nil
+}

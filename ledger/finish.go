@@ -1,0 +1,178 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/effectonce/effectonce/internal/clock"
+)
+
+// commit is step 4: the outcome and COMMIT behind it, in one pipeline, though
+// the caller's context has ended meanwhile.
+func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Result, error) {
+	c := x.claim
+	if err := s.checkOutcome(outcome); err != nil {
+		return Result{}, s.failed(ctx, x, err)
+	}
+	switch pg := c.Conn.Conn().PgConn(); {
+	case pg.IsClosed():
+		c.Release()
+		return Result{}, unavailable("commit", errors.New("the connection was lost before COMMIT was sent"))
+	case pg.IsBusy():
+		s.destroy(c)
+		return Result{}, NewError(CodeInvalid, "the body returned with rows or a batch still open: close them before returning; nothing was committed", nil)
+	case pg.TxStatus() == 'E':
+		return Result{}, s.failed(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
+	case pg.TxStatus() != 'T':
+		return Result{}, s.bar(ctx, x)
+	}
+
+	dctx, cancel := s.detached(ctx)
+	defer cancel()
+	column, payload := outcome.encode(false)
+	batch := &pgx.Batch{}
+	batch.Queue(s.statements(x.req.Owner).finish, c.rowID, c.attempt, c.xid, column, payload)
+	batch.Queue("commit")
+	results := c.SendBatch(dctx, batch)
+	_, finishErr := results.Exec()
+	tag, err := pgconn.CommandTag{}, finishErr
+	if finishErr == nil {
+		tag, err = results.Exec()
+	}
+	_ = results.Close() // COMMIT's own answer decides; Release destroys a broken connection
+
+	switch state := sqlState(err); {
+	case err == nil && tag.String() == "COMMIT":
+		c.Release()
+	case err == nil:
+		return Result{}, s.failed(ctx, x, fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback))
+	case pgconn.SafeToRetry(err): // not a byte was sent
+		s.destroy(c)
+		return Result{}, unavailable("commit", err)
+	case lost(err):
+		c.Release()
+		if err := s.settle(ctx, x, err); err != nil {
+			return Result{}, err
+		}
+	case state == sqlNotOurClaim:
+		return Result{}, s.bar(ctx, x)
+	case finishErr != nil && state != sqlSerialization && state != sqlDeadlock:
+		s.abandon(ctx, c)
+		return Result{}, unavailable("outcome", err)
+	default: // the body's: a deferred constraint of the user's, or its isolation level
+		return Result{}, s.failed(ctx, x, err)
+	}
+	return Result{
+		Outcome: outcome, Status: Completed, Source: Executed,
+		RowID: c.rowID, Attempt: c.attempt, Identity: c.identity,
+		Left: x.req.Retention - clock.Since(c.began),
+	}, nil
+}
+
+// failed is step 5: the transaction is rolled back whole, and the failure is
+// recorded on its own, in one pipeline. It returns the body's error as it is.
+// Nothing is recorded once the attempt's context has ended, nor for 40001 and
+// 40P01, nor where the connection is gone.
+func (s *Store) failed(ctx context.Context, x *Execution, bodyErr error) error {
+	f := s.failure(ctx, x.req, bodyErr)
+	c := x.claim
+	if c == nil {
+		if f.Status == FailedPermanent {
+			s.keepAs(ctx, x.req, f.Status, f.Outcome)
+		}
+		return bodyErr
+	}
+	pg := c.Conn.Conn().PgConn()
+	switch {
+	case pg.IsClosed() || pg.IsBusy():
+		s.destroy(c)
+		return bodyErr
+	case pg.TxStatus() == 'I':
+		return errors.Join(s.bar(ctx, x), bodyErr)
+	case f.Status == "":
+		s.abandon(ctx, c)
+		return bodyErr
+	}
+
+	dctx, cancel := s.detached(ctx)
+	defer cancel()
+	column, payload := f.Outcome.encode(false)
+	batch := &pgx.Batch{}
+	batch.Queue("rollback")
+	batch.Queue(s.statements(x.req.Owner).fail, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
+		c.rowID, c.attempt, string(f.Status), column, payload, x.req.Retention.Milliseconds())...)
+	results := c.SendBatch(dctx, batch)
+	_, err := results.Exec()
+	var recorded, ours bool
+	if err == nil {
+		err = results.QueryRow().Scan(&recorded, &ours)
+	}
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	switch {
+	case err != nil:
+		s.config.Logger.WarnContext(ctx, "failure not recorded", "request", *x.req, "error", err)
+	case ours: // the claim is committed: the body had ended the transaction and begun another
+		return errors.Join(s.bar(ctx, x), bodyErr)
+	}
+	s.giveBack(ctx, c.Conn)
+	return bodyErr
+}
+
+func (s *Store) failure(ctx context.Context, req *Request, bodyErr error) Failure {
+	state := sqlState(bodyErr)
+	if req.Failure == nil || ctx.Err() != nil || state == sqlSerialization || state == sqlDeadlock {
+		return Failure{}
+	}
+	f := req.Failure(bodyErr)
+	if f.Status != "" && s.checkOutcome(f.Outcome) != nil {
+		return Failure{}
+	}
+	return f
+}
+
+// bar answers a body that ended the ledger's transaction by a way that isn't
+// guarded. What it wrote may stand, so that its key is barred for good.
+func (s *Store) bar(ctx context.Context, x *Execution) error {
+	c := x.claim
+	dctx, cancel := s.detached(ctx)
+	defer cancel()
+	text := "the body ended the ledger's transaction itself (through Tx.Conn or a procedure): what it wrote before that may stand, and the key will never run again; let the body return instead, and look at the effect by hand"
+	column, _ := Outcome{Encoding: BarredEncoding}.encode(true)
+	if c.Conn.Conn().PgConn().TxStatus() != 'I' {
+		_, _ = c.Exec(dctx, "rollback")
+	}
+	var recorded bool
+	err := c.QueryRow(dctx, s.statements(x.req.Owner).bar, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
+		c.rowID, c.attempt, column, x.req.Retention.Milliseconds())...).Scan(&recorded)
+	c.Release()
+	s.config.Logger.ErrorContext(ctx, "a body ended the ledger's transaction itself", "request", *x.req, "barred", recorded, "error", err)
+	return NewError(CodeInvalid, text, err)
+}
+
+// BarredEncoding is the encoding of the outcome of a key that was barred
+// because its body had ended the transaction itself. It has no data.
+const BarredEncoding = "effectonce/barred"
+
+// abandon rolls back and gives the connection back, recording nothing.
+func (s *Store) abandon(ctx context.Context, c *claim) {
+	dctx, cancel := s.detached(ctx)
+	defer cancel()
+	if pg := c.Conn.Conn().PgConn(); !pg.IsClosed() && !pg.IsBusy() {
+		_, _ = c.Exec(dctx, "rollback")
+	}
+	c.Release() // which destroys a connection that isn't idle
+}
+
+// destroy closes the connection, which rolls back on the server.
+func (s *Store) destroy(c *claim) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.FinishTimeout)
+	defer cancel()
+	_ = c.Conn.Conn().Close(ctx)
+	c.Release()
+}

@@ -1,0 +1,175 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Defaults of [Config].
+const (
+	DefaultSchema         = "public"
+	DefaultFinishTimeout  = 10 * time.Second
+	DefaultMaxResultBytes = 2 << 20
+	DefaultRetention      = 7 * 24 * time.Hour
+	DefaultWait           = 5 * time.Second
+)
+
+// Config says where the ledger is and how far it may go. The zero value of
+// each field but Pool is its default.
+type Config struct {
+	// Pool is the primary's connections. Required; borrowed: the store never
+	// closes it. The store takes at most one connection for each execution.
+	Pool *pgxpool.Pool
+	// Schema is where the migrations put the ledger's tables. Default "public".
+	Schema string
+	// Tenants says that tenants' keys are used as well as the platform's, so
+	// that [Store.Validate] looks for their table too.
+	Tenants bool
+	// FinishTimeout bounds what has to be done after the caller's context has
+	// ended: the commit of a body that has succeeded, roll-backs, the record of
+	// a failure. Default 10 s, at least 100 ms.
+	FinishTimeout time.Duration
+	// MaxResultBytes bounds one encoded result; a larger one is refused before
+	// COMMIT with [CodeResultTooLarge]. Default 2 MiB, which is what a Temporal
+	// namespace accepts unless it says otherwise.
+	MaxResultBytes int
+	// Logger gets one line where a person should know. Default: discards.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Schema == "" {
+		c.Schema = DefaultSchema
+	}
+	if c.FinishTimeout == 0 {
+		c.FinishTimeout = DefaultFinishTimeout
+	}
+	if c.MaxResultBytes == 0 {
+		c.MaxResultBytes = DefaultMaxResultBytes
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var faults []error
+	if c.Pool == nil {
+		faults = append(faults, errors.New("Config.Pool is nil: pass the pool of the primary"))
+	}
+	if len(c.Schema) > 63 {
+		faults = append(faults, fmt.Errorf("Config.Schema has %d bytes: PostgreSQL's names have at most 63", len(c.Schema)))
+	}
+	if c.FinishTimeout < 100*time.Millisecond {
+		faults = append(faults, fmt.Errorf("Config.FinishTimeout is %s: use at least 100ms, or 0 for %s", c.FinishTimeout, DefaultFinishTimeout))
+	}
+	if c.MaxResultBytes < 0 {
+		faults = append(faults, fmt.Errorf("Config.MaxResultBytes is %d: use a positive number of bytes, or 0 for %d", c.MaxResultBytes, DefaultMaxResultBytes))
+	}
+	return errors.Join(faults...)
+}
+
+// Store is the ledger in one schema of one database. It is safe for use by
+// many goroutines.
+type Store struct {
+	config   Config
+	platform statements
+	tenant   statements
+
+	// identity is that of the newest connection.
+	identity atomic.Pointer[Identity]
+
+	mu      sync.Mutex
+	closed  bool
+	active  sync.WaitGroup // executions, and clean-ups off their callers' path
+	closing context.Context
+	cancel  context.CancelFunc
+	done    chan struct{}
+}
+
+// NewStore returns a store. It does no I/O: see [Store.Validate].
+func NewStore(config Config) (*Store, error) {
+	config = config.withDefaults()
+	if err := config.validate(); err != nil {
+		return nil, fmt.Errorf("ledger: new store: %w", err)
+	}
+	s := &Store{
+		config:   config,
+		platform: newStatements(config.Schema, false),
+		tenant:   newStatements(config.Schema, true),
+		done:     make(chan struct{}),
+	}
+	s.closing, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Config returns the store's configuration, defaults filled in.
+func (s *Store) Config() Config { return s.config }
+
+// Close refuses new executions, cancels those that wait, and returns when all
+// of them and their clean-up have ended, or with the context's error; the rest
+// then goes on to its end by itself. It may be called more than once.
+func (s *Store) Close(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if first {
+		s.cancel()
+		go func() {
+			s.active.Wait()
+			close(s.done)
+		}()
+	}
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("ledger: close: executions are still running: %w", ctx.Err())
+	}
+}
+
+// Done is closed after Close, once all executions and their clean-up have ended.
+func (s *Store) Done() <-chan struct{} { return s.done }
+
+// enter counts a piece of work in, unless the store is closed.
+func (s *Store) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return NewError(CodeUnavailable, "the store is closed", nil)
+	}
+	s.active.Add(1)
+	return nil
+}
+
+// background runs f off the caller's path. It must be called by work that has
+// entered, so that Close waits for f too.
+func (s *Store) background(f func()) {
+	s.active.Add(1)
+	go func() {
+		defer s.active.Done()
+		f()
+	}()
+}
+
+// detached returns a context for what must be done though the caller's has
+// ended: bounded by FinishTimeout.
+func (s *Store) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), s.config.FinishTimeout)
+}
+
+func (s *Store) statements(o Owner) *statements {
+	if _, ok := o.TenantID(); ok {
+		return &s.tenant
+	}
+	return &s.platform
+}

@@ -1,0 +1,166 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/effectonce/effectonce/internal/sqltext"
+)
+
+// ErrTxOwned is what the body's transaction answers to whatever would end it.
+var ErrTxOwned = errors.New("ledger: the transaction is the ledger's to end: return nil to commit it, or an error to roll it back")
+
+// guarded is the transaction as the body has it: pgx's, except that it can't
+// be ended and is dead once the body has returned.
+type guarded struct {
+	conn       *pgx.Conn
+	savepoints int
+	closed     atomic.Bool
+}
+
+var _ pgx.Tx = (*guarded)(nil)
+
+func (t *guarded) check(sql string) error {
+	if t.closed.Load() {
+		return errEnded
+	}
+	if words := sqltext.EndsTransaction(sql); words != "" {
+		return fmt.Errorf("%s refused: %w", words, ErrTxOwned)
+	}
+	return nil
+}
+
+// Begin makes a savepoint, as pgx does for a nested transaction.
+func (t *guarded) Begin(ctx context.Context) (pgx.Tx, error) {
+	if t.closed.Load() {
+		return nil, errEnded
+	}
+	t.savepoints++
+	name := fmt.Sprintf("effectonce_%d", t.savepoints)
+	if _, err := t.conn.Exec(ctx, "savepoint "+name); err != nil {
+		return nil, err
+	}
+	return &savepoint{guarded: t, name: name}, nil
+}
+
+// Commit is refused.
+func (t *guarded) Commit(context.Context) error { return ErrTxOwned }
+
+// Rollback is refused.
+func (t *guarded) Rollback(context.Context) error { return ErrTxOwned }
+
+func (t *guarded) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.check(sql); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return t.conn.Exec(ctx, sql, args...)
+}
+
+func (t *guarded) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.check(sql); err != nil {
+		return failedRows{err: err}, err
+	}
+	return t.conn.Query(ctx, sql, args...)
+}
+
+func (t *guarded) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := t.check(sql); err != nil {
+		return failedRows{err: err}
+	}
+	return t.conn.QueryRow(ctx, sql, args...)
+}
+
+func (t *guarded) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	for _, q := range b.QueuedQueries {
+		if err := t.check(q.SQL); err != nil {
+			return failedBatch{err: err}
+		}
+	}
+	if t.closed.Load() {
+		return failedBatch{err: errEnded}
+	}
+	return t.conn.SendBatch(ctx, b)
+}
+
+func (t *guarded) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
+	if t.closed.Load() {
+		return 0, errEnded
+	}
+	return t.conn.CopyFrom(ctx, table, columns, src)
+}
+
+func (t *guarded) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := t.check(sql); err != nil {
+		return nil, err
+	}
+	return t.conn.Prepare(ctx, name, sql)
+}
+
+// LargeObjects costs one more round trip: pgx binds large objects to a
+// transaction that it began itself, so that it is made to begin one here, with
+// a query that does nothing.
+func (t *guarded) LargeObjects() pgx.LargeObjects {
+	if t.closed.Load() {
+		return pgx.LargeObjects{}
+	}
+	inner, err := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select"})
+	if err != nil {
+		return pgx.LargeObjects{}
+	}
+	return inner.LargeObjects()
+}
+
+// Conn is the connection below, which nothing guards: a COMMIT sent through it
+// is found out by the outcome's own check, and its key barred for good.
+func (t *guarded) Conn() *pgx.Conn { return t.conn }
+
+// savepoint is a nested transaction.
+type savepoint struct {
+	*guarded
+	name string
+	done bool
+}
+
+func (s *savepoint) Commit(ctx context.Context) error { return s.finish(ctx, "release savepoint ") }
+
+func (s *savepoint) Rollback(ctx context.Context) error {
+	return s.finish(ctx, "rollback to savepoint ")
+}
+
+func (s *savepoint) finish(ctx context.Context, verb string) error {
+	if s.done {
+		return pgx.ErrTxClosed
+	}
+	if s.closed.Load() {
+		return errEnded
+	}
+	s.done = true
+	_, err := s.conn.Exec(ctx, verb+s.name)
+	return err
+}
+
+// failedRows are the rows of a statement that wasn't sent.
+type failedRows struct{ err error }
+
+func (failedRows) Close()                                       {}
+func (r failedRows) Err() error                                 { return r.err }
+func (failedRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
+func (failedRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
+func (failedRows) Next() bool                                   { return false }
+func (r failedRows) Scan(...any) error                          { return r.err }
+func (r failedRows) Values() ([]any, error)                     { return nil, r.err }
+func (failedRows) RawValues() [][]byte                          { return nil }
+func (failedRows) Conn() *pgx.Conn                              { return nil }
+
+// failedBatch are the results of a batch that wasn't sent.
+type failedBatch struct{ err error }
+
+func (b failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
+func (b failedBatch) Query() (pgx.Rows, error)         { return failedRows(b), b.err }
+func (b failedBatch) QueryRow() pgx.Row                { return failedRows(b) }
+func (b failedBatch) Close() error                     { return b.err }

@@ -1,0 +1,3 @@
+-- +goose Down
+DROP TABLE idempotency_payloads;
+DROP TABLE idempotency_keys;
