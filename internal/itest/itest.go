@@ -49,6 +49,13 @@ func Valkey(t testing.TB) string {
 	return sharedValkey.get(t).Addr()
 }
 
+// Temporal returns the address of the shared Temporal server, whose namespace
+// "default" is there. Tests keep apart by task queues and workflow IDs.
+func Temporal(t testing.TB) string {
+	t.Helper()
+	return sharedTemporal.get(t).Address()
+}
+
 // PrivatePostgres starts a PostgreSQL server for this test alone.
 func PrivatePostgres(t testing.TB, options servers.PostgresOptions) *servers.Postgres {
 	t.Helper()
@@ -59,6 +66,12 @@ func PrivatePostgres(t testing.TB, options servers.PostgresOptions) *servers.Pos
 func PrivateValkey(t testing.TB, options servers.ValkeyOptions) *servers.Valkey {
 	t.Helper()
 	return private(t, options, servers.StartValkey)
+}
+
+// PrivateTemporal starts a Temporal server for this test alone.
+func PrivateTemporal(t testing.TB, options servers.TemporalOptions) *servers.Temporal {
+	t.Helper()
+	return private(t, options, servers.StartTemporal)
 }
 
 // stopper is what the servers have in common here.
@@ -99,6 +112,9 @@ var (
 	sharedValkey = shared[*servers.Valkey]{start: func(ctx context.Context) (*servers.Valkey, error) {
 		return servers.UseValkey(ctx, servers.ValkeyOptions{})
 	}}
+	sharedTemporal = shared[*servers.Temporal]{start: func(ctx context.Context) (*servers.Temporal, error) {
+		return servers.UseTemporal(ctx, servers.TemporalOptions{})
+	}}
 )
 
 // get starts the server for the first test that asks. When that fails, it
@@ -128,7 +144,7 @@ func (s *shared[S]) stop() error {
 }
 
 func stopShared() error {
-	return errors.Join(sharedPostgres.stop(), sharedValkey.stop())
+	return errors.Join(sharedPostgres.stop(), sharedValkey.stop(), sharedTemporal.stop())
 }
 
 func bounded(do func(context.Context) error) error {

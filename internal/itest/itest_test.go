@@ -60,8 +60,14 @@ func TestValkeyAnswers(t *testing.T) {
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error())
 }
 
+func TestTemporalIsShared(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, itest.Temporal(t), itest.Temporal(t))
+}
+
 func TestPrivateServersAreOurs(t *testing.T) {
 	t.Parallel()
 	assert.True(t, itest.PrivatePostgres(t, servers.PostgresOptions{}).Owned())
 	assert.True(t, itest.PrivateValkey(t, servers.ValkeyOptions{}).Owned())
+	assert.True(t, itest.PrivateTemporal(t, servers.TemporalOptions{}).Owned())
 }

@@ -1,6 +1,7 @@
 package servers
 
 import (
+	"context"
 	"os"
 	"testing"
 	"time"
@@ -60,3 +61,6 @@ func (f TestFolder) Unlock(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Ask asks the server how it is.
+func (t *Temporal) Ask(ctx context.Context) error { return t.ready(ctx, 0) }

@@ -2,8 +2,11 @@ package servers_test
 
 import (
 	"context"
+	"encoding/json"
 	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -67,6 +70,21 @@ func kinds() map[string]kind {
 				server, err := servers.UseValkey(t.Context(), servers.ValkeyOptions{})
 				require.NoError(t, err)
 				assert.Equal(t, "theirs:6379", server.Addr())
+				return server
+			},
+		},
+		"temporal": {
+			start: func(t *testing.T) (handle, string, func(context.Context) error) {
+				server, err := servers.StartTemporal(t.Context(), servers.TemporalOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, "default", server.Namespace())
+				assert.Empty(t, server.UIAddress())
+				return server, server.Address(), server.Ask
+			},
+			use: func(t *testing.T) handle {
+				server, err := servers.UseTemporal(t.Context(), servers.TemporalOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, "theirs:7233", server.Address())
 				return server
 			},
 		},
@@ -202,6 +220,42 @@ func TestServerThatCannotStartTellsWhy(t *testing.T) {
 	require.ErrorContains(t, err, `unrecognized configuration parameter "no_such"`)
 	_, err = servers.StartValkey(t.Context(), servers.ValkeyOptions{Args: []string{"--no-such", "1"}})
 	require.ErrorContains(t, err, "no-such")
+}
+
+func TestTemporalKeepsItsStateAndShowsIt(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "state.db")
+	server, err := servers.StartTemporal(t.Context(), servers.TemporalOptions{UI: true, DBFile: file})
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, server.Stop(context.WithoutCancel(t.Context()))) }()
+	id := namespaceID(t, server)
+	require.NoError(t, server.Restart(t.Context()))
+	assert.Equal(t, id, namespaceID(t, server))
+	require.NoError(t, server.Stop(t.Context()))
+	assert.FileExists(t, file)
+}
+
+// namespaceID asks the web UI's own API, which asks the server.
+func namespaceID(t *testing.T, server *servers.Temporal) string {
+	t.Helper()
+	var answer struct {
+		NamespaceInfo struct{ ID string }
+	}
+	ask := func() bool {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://"+server.UIAddress()+"/api/v1/namespaces/"+server.Namespace(), http.NoBody)
+		require.NoError(t, err)
+		transport := &http.Transport{DisableKeepAlives: true}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = response.Body.Close() }()
+		return response.StatusCode == http.StatusOK && json.NewDecoder(response.Body).Decode(&answer) == nil
+	}
+	require.Eventually(t, ask, 30*time.Second, 10*time.Millisecond, "the UI starts after the server")
+	require.NotEmpty(t, answer.NamespaceInfo.ID)
+	return answer.NamespaceInfo.ID
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
