@@ -39,7 +39,9 @@ func (s *Store) settle(ctx context.Context, x *Execution, cause error) error {
 	case endedEarly:
 		return NewError(CodeInvalid, "the body ended the ledger's transaction itself, and the connection was lost at COMMIT: what it wrote may stand; look at the effect by hand", cause)
 	default:
-		return NewError(CodeUnavailable, "commit: the connection was lost during COMMIT and the transaction may have committed; try again with the same key, which finds out", errors.Join(cause, err))
+		e := NewError(CodeUnavailable, "commit: the connection was lost during COMMIT and the transaction may have committed; try again with the same key, which finds out", errors.Join(cause, err))
+		e.InDoubt = true
+		return e
 	}
 }
 

@@ -54,6 +54,9 @@ type Error struct {
 	// RetryAfter is when another try is worthwhile, counted from now; 0 when
 	// the ledger can't tell.
 	RetryAfter time.Duration
+	// InDoubt says that the effect may have been committed. The same key finds
+	// out; nothing may be undone or released on the strength of this error.
+	InDoubt bool
 
 	text  string
 	cause error
@@ -69,6 +72,12 @@ func (e *Error) Unwrap() error { return e.cause }
 // with its codes. text must be public; cause may be nil.
 func NewError(code Code, text string, cause error) *Error {
 	return &Error{Code: code, text: text, cause: cause}
+}
+
+// InDoubt reports whether err says that the effect may have been committed.
+func InDoubt(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.InDoubt
 }
 
 // CodeOf returns the code of the first [*Error] in err's chain, or "".
@@ -92,7 +101,8 @@ func unavailable(verb string, cause error) *Error {
 	return NewError(CodeUnavailable, verb+": the database can't be reached or refused to answer; try again", cause)
 }
 
-func inFlight(after time.Duration) *Error {
+// InFlight returns the error that asks a duplicate to come back after a while.
+func InFlight(after time.Duration) *Error {
 	e := NewError(CodeInFlight, fmt.Sprintf("another delivery holds this key; try again in %s", after.Round(time.Millisecond)), nil)
 	e.RetryAfter = after
 	return e

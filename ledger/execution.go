@@ -150,7 +150,7 @@ func newPatience(d time.Duration) *patience { return &patience{until: clock.Now(
 func (p *patience) wait(ctx context.Context, s *Store, lease time.Duration) error {
 	left := clock.Until(p.until)
 	if left <= 0 {
-		return inFlight(max(lease, firstPause))
+		return InFlight(max(lease, firstPause))
 	}
 	pause := min(clock.Backoff(p.tries, firstPause, lastPause), left)
 	p.tries++

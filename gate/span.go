@@ -1,0 +1,90 @@
+package gate
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/effectonce/effectonce/ledger"
+)
+
+// SpanName is the name of the span that each execution has.
+const SpanName = "effectonce.execute"
+
+// The span's attributes. None holds an input or a result.
+const (
+	// AttrKey is the key's digest, in hexadecimal.
+	AttrKey = attribute.Key("effectonce.key")
+	// AttrOwner is the key's owner.
+	AttrOwner = attribute.Key("effectonce.owner")
+	// AttrOperation is the kind of work.
+	AttrOperation = attribute.Key("effectonce.operation")
+	// AttrDelivery is the caller's count of deliveries: Temporal's attempt.
+	AttrDelivery = attribute.Key("effectonce.delivery")
+	// AttrOutcome says how the execution was answered: executed, gate_replay,
+	// ledger_replay, failed, or an error's code.
+	AttrOutcome = attribute.Key("effectonce.outcome")
+	// AttrFailure is true where the answer is a recorded failure.
+	AttrFailure = attribute.Key("effectonce.failure")
+	// AttrDegraded says why the gate could not answer: timeout, breaker_open,
+	// error, no_identity.
+	AttrDegraded = attribute.Key("effectonce.degraded")
+	// AttrRowID and AttrAttempt name the claim that did the work; on a replay
+	// they lead to the execution that ran.
+	AttrRowID   = attribute.Key("effectonce.ledger.row_id")
+	AttrAttempt = attribute.Key("effectonce.ledger.attempt")
+)
+
+type span struct{ trace.Span }
+
+func (r *Runner) start(ctx context.Context, req Request) (context.Context, *span) {
+	ctx, s := r.tracer.Start(ctx, SpanName)
+	if s.IsRecording() {
+		s.SetAttributes(
+			AttrKey.String(req.Key.String()),
+			AttrOwner.String(req.Owner.String()),
+			AttrOperation.String(req.Operation),
+			AttrDelivery.Int(int(req.Delivery)),
+		)
+	}
+	return ctx, &span{s}
+}
+
+func (s *span) end() { s.End() }
+
+func (s *span) degraded(why string) { s.SetAttributes(AttrDegraded.String(why)) }
+
+func (s *span) record(r ledger.Result, err error) {
+	if !s.IsRecording() {
+		return
+	}
+	switch code := ledger.CodeOf(err); {
+	case err == nil:
+		s.SetAttributes(
+			AttrOutcome.String(string(r.Source)),
+			AttrFailure.Bool(r.Status == ledger.FailedPermanent),
+			AttrRowID.Int64(r.RowID),
+			AttrAttempt.Int(int(r.Attempt)),
+		)
+	case code != "":
+		s.SetAttributes(AttrOutcome.String(string(code)))
+		s.SetStatus(codes.Error, string(code))
+	default: // the body's own error: its text may hold what isn't ours to show
+		s.SetAttributes(AttrOutcome.String("failed"))
+		s.SetStatus(codes.Error, "failed")
+	}
+}
+
+func reason(err error) string {
+	switch {
+	case errors.Is(err, ErrOpen):
+		return "breaker_open"
+	case errors.Is(err, ErrTimeout):
+		return "timeout"
+	default:
+		return "error"
+	}
+}
