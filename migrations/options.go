@@ -65,8 +65,8 @@ func (o Options) withDefaults() (Options, *table, error) {
 	}
 	if why := badName(o.Schema); why != "" {
 		fault("Options.Schema: a schema's name %s: give the exact name, without quotes", why)
-	} else if strings.HasPrefix(o.Schema, "pg_") || o.Schema == "information_schema" {
-		fault("Options.Schema: %q belongs to PostgreSQL: name a schema of your own", o.Schema)
+	} else if strings.HasPrefix(o.Schema, "pg_") || o.Schema == "information_schema" || o.Schema == "$user" {
+		fault("Options.Schema: %q means something to PostgreSQL itself: name a schema of your own", o.Schema)
 	}
 	var tenants *table
 	if o.TenantsTable != "" {
