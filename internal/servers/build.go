@@ -21,19 +21,27 @@ const (
 	temporalFolder = "internal/temporaldev"
 )
 
+// PrepareTemporal builds what [StartTemporal] would have to build.
+func PrepareTemporal(ctx context.Context) error {
+	if _, err := temporalProgram(ctx); err != nil {
+		return fmt.Errorf("servers: prepare %s: %w", temporalTitle, err)
+	}
+	return nil
+}
+
 // temporalProgram finds the Temporal CLI on PATH, or our own server.
 func temporalProgram(ctx context.Context) (temporalServer, error) {
 	if path, err := exec.LookPath("temporal"); err == nil {
 		return temporalServer{path: path, cli: true}, nil
 	}
-	path, err := BuildTemporal(ctx)
+	path, err := buildTemporal(ctx)
 	return temporalServer{path: path}, err
 }
 
-// BuildTemporal builds the repository's own Temporal server unless it has been
+// buildTemporal builds the repository's own Temporal server unless it has been
 // built from the same source before, and returns the program's path in the
 // user's cache folder. Any number of processes may call it at the same time.
-func BuildTemporal(ctx context.Context) (string, error) {
+func buildTemporal(ctx context.Context) (string, error) {
 	source, err := temporalSource(ctx)
 	if err != nil {
 		return "", err

@@ -12,3 +12,10 @@
 // The package may import the standard library and the clients it asks whether
 // a server is ready. Nothing but tests, samples and benchmarks imports it.
 package servers
+
+// The environment variables that name servers to use instead of private ones.
+const (
+	DatabaseURL     = "DATABASE_URL"     // a postgres:// URL
+	ValkeyAddr      = "VALKEY_ADDR"      // host:port
+	TemporalAddress = "TEMPORAL_ADDRESS" // host:port
+)

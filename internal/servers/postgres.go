@@ -19,7 +19,6 @@ import (
 
 const (
 	postgresTitle = "PostgreSQL"
-	databaseURL   = "DATABASE_URL"
 	superuser     = "postgres"
 )
 
@@ -50,13 +49,13 @@ func (p *Postgres) Addr() string { return p.addr }
 // UsePostgres returns the server that DATABASE_URL names, which stays the
 // user's own, or starts a private one.
 func UsePostgres(ctx context.Context, options PostgresOptions) (*Postgres, error) {
-	dsn := os.Getenv(databaseURL)
+	dsn := os.Getenv(DatabaseURL)
 	if dsn == "" {
 		return StartPostgres(ctx, options)
 	}
 	config, err := pgx.ParseConfig(dsn) // its error does not hold the password
 	if err != nil {
-		return nil, fmt.Errorf("servers: read %s: %w", databaseURL, err)
+		return nil, fmt.Errorf("servers: read %s: %w", DatabaseURL, err)
 	}
 	return &Postgres{
 		server: server{title: postgresTitle},

@@ -11,9 +11,8 @@ import (
 )
 
 const (
-	temporalTitle   = "Temporal"
-	temporalAddress = "TEMPORAL_ADDRESS"
-	namespace       = "default"
+	temporalTitle = "Temporal"
+	namespace     = "default"
 )
 
 // TemporalOptions are the settings of a private Temporal server.
@@ -46,7 +45,7 @@ func (t *Temporal) Namespace() string { return namespace }
 // UseTemporal returns the server that TEMPORAL_ADDRESS names, which stays the
 // user's own, or starts a private one.
 func UseTemporal(ctx context.Context, options TemporalOptions) (*Temporal, error) {
-	if address := os.Getenv(temporalAddress); address != "" {
+	if address := os.Getenv(TemporalAddress); address != "" {
 		return &Temporal{server: server{title: temporalTitle}, address: address}, nil
 	}
 	return StartTemporal(ctx, options)

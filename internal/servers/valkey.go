@@ -12,10 +12,7 @@ import (
 	"github.com/valkey-io/valkey-go"
 )
 
-const (
-	valkeyTitle   = "Valkey"
-	valkeyAddress = "VALKEY_ADDR"
-)
+const valkeyTitle = "Valkey"
 
 // ValkeyOptions are the settings of a private Valkey server.
 type ValkeyOptions struct {
@@ -39,7 +36,7 @@ func (v *Valkey) Addr() string { return v.addr }
 // UseValkey returns the server that VALKEY_ADDR names, which stays the user's
 // own, or starts a private one.
 func UseValkey(ctx context.Context, options ValkeyOptions) (*Valkey, error) {
-	if addr := os.Getenv(valkeyAddress); addr != "" {
+	if addr := os.Getenv(ValkeyAddr); addr != "" {
 		return &Valkey{server: server{title: valkeyTitle}, addr: addr}, nil
 	}
 	return StartValkey(ctx, options)
