@@ -43,11 +43,20 @@ func FromContext(ctx context.Context) (*Execution, bool) {
 // [ErrNoExecution] outside of one; else an [*Error] with a code. The body
 // should return any of them at once.
 func Tx(ctx context.Context) (pgx.Tx, error) {
-	x, ok := FromContext(ctx)
-	if !ok {
+	switch x := ctx.Value(contextKey{}).(type) {
+	case *Execution:
+		return x.begin(ctx)
+	case error:
+		return nil, x
+	default:
 		return nil, ErrNoExecution
 	}
-	return x.begin(ctx)
+}
+
+// Refuse returns a context in which [Tx] answers with err, for callers that
+// know why there can be no transaction.
+func Refuse(ctx context.Context, err error) context.Context {
+	return context.WithValue(ctx, contextKey{}, err)
 }
 
 // Key returns the execution's key: the same at each delivery, and so fit to

@@ -11,6 +11,7 @@ import (
 // one constant text, so that a connection prepares it once. The functions are
 // the migrations' own; they do in one round trip what would take several.
 type statements struct {
+	table  string // the names' beginning
 	claim  string
 	finish string
 	fail   string
@@ -42,6 +43,7 @@ func newStatements(schema string, tenant bool) statements {
 	with := func(types ...string) []string { return append(append([]string(nil), owner...), types...) }
 	next := func(n int) string { return "$" + strconv.Itoa(len(owner)+n) }
 	return statements{
+		table:  table,
 		claim:  call("claim", with("bytea", "bytea", "bigint", "bigint", "boolean", "text", "text::jsonb", "bytea")...),
 		finish: call("finish", "bigint", "integer", "text", "text::jsonb", "bytea"),
 		fail:   call("fail", with("bytea", "bytea", "bigint", "integer", "text", "text::jsonb", "bytea", "bigint")...),

@@ -1,0 +1,182 @@
+package interceptor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+
+	"github.com/effectonce/effectonce/gate"
+	"github.com/effectonce/effectonce/internal/clock"
+	"github.com/effectonce/effectonce/ledger"
+)
+
+// workerInterceptor is what the plugin puts into a worker's chain. It sits
+// innermost, so that its span is a child of the activity's own.
+type workerInterceptor struct {
+	interceptor.WorkerInterceptorBase
+	plugin *Plugin
+}
+
+func (w *workerInterceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &activityInbound{
+		ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next},
+		plugin:                         w.plugin,
+	}
+}
+
+type activityInbound struct {
+	interceptor.ActivityInboundInterceptorBase
+	plugin *Plugin
+}
+
+// The activities that the SDK runs for its sessions pass through too. They are
+// left alone.
+const (
+	sessionCreation   = "internalSessionCreationActivity"
+	sessionCompletion = "internalSessionCompletionActivity"
+)
+
+// ExecuteActivity routes one delivery through the runner.
+func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	info := activity.GetInfo(ctx)
+	policy := a.plugin.policy(info.ActivityType.Name)
+	if policy.Mode == Off || info.ActivityType.Name == sessionCreation || info.ActivityType.Name == sessionCompletion {
+		return a.Next.ExecuteActivity(ctx, in)
+	}
+	if info.IsLocalActivity {
+		return a.Next.ExecuteActivity(ledger.Refuse(ctx, errLocal), in)
+	}
+	eng, leave, err := a.plugin.enter()
+	if err != nil {
+		return nil, toTemporal(ctx, info, err)
+	}
+	defer leave()
+	request, err := newRequest(ctx, info, policy)
+	if err != nil {
+		return nil, toTemporal(ctx, info, err)
+	}
+	e := &execution{activityInbound: a, engine: eng, info: info, in: in}
+	request.Failure = e.failure
+	result, err := eng.runner.Execute(ctx, request, e.body)
+	switch {
+	case err != nil:
+		return nil, toTemporal(ctx, info, err)
+	case result.Source == ledger.Executed:
+		return e.value, nil
+	}
+	value, err := eng.codec.decode(info, result)
+	return value, toTemporal(ctx, info, err)
+}
+
+var errLocal = ledger.NewError(ledger.CodeInvalid, "a local activity has no transaction of the ledger's: its calls can't be told apart across retries; make it a regular activity", nil)
+
+// execution is one delivery on its way through the runner.
+type execution struct {
+	*activityInbound
+	engine *engine
+	info   activity.Info
+	in     *interceptor.ExecuteActivityInput
+	value  any // the fresh result, as the SDK will get it
+}
+
+// body calls the activity and encodes its result while the transaction is
+// still open, so that a result that can't be encoded commits nothing.
+func (e *execution) body(ctx context.Context) (ledger.Outcome, error) {
+	value, err := e.Next.ExecuteActivity(ctx, e.in)
+	if err != nil {
+		x, ok := ledger.FromContext(ctx)
+		if errors.Is(err, activity.ErrResultPending) && ok && x.Asked() {
+			return ledger.Outcome{}, ledger.NewError(ledger.CodeInvalid, "the activity wants to complete asynchronously, but has asked for its transaction, which ends when it returns; do one or the other; nothing was committed", nil)
+		}
+		return ledger.Outcome{}, err
+	}
+	outcome, payloads, err := e.engine.codec.encodeResult(ctx, e.info, value)
+	if err != nil {
+		return ledger.Outcome{}, fmt.Errorf("encode the activity's result: %w", err)
+	}
+	if payloads != nil {
+		e.value = payloads
+		if err := e.engine.limits.check(ctx, e.info, payloads); err != nil {
+			return ledger.Outcome{}, err
+		}
+	}
+	return outcome, nil
+}
+
+func (e *execution) failure(err error) ledger.Failure {
+	return e.engine.codec.encodeFailure(e.info, err)
+}
+
+// newRequest says how this delivery is called and how it may run.
+func newRequest(ctx context.Context, info activity.Info, policy Policy) (gate.Request, error) {
+	key, err := DeriveKey(info)
+	if err != nil {
+		return gate.Request{}, ledger.NewError(ledger.CodeInvalid, fmt.Sprintf("no key for the activity %s: %s", info.ActivityType.Name, err), nil)
+	}
+	return gate.Request{
+		Request: ledger.Request{
+			Key:            key,
+			Fingerprint:    derivedFingerprint(key),
+			Fresh:          info.Attempt <= 1,
+			Begin:          policy.Begin,
+			Isolation:      policy.Isolation,
+			Retention:      retention(info, policy),
+			Wait:           wait(ctx, info, policy),
+			RerunPermanent: policy.RerunPermanent,
+		},
+		Operation: info.ActivityType.Name,
+		Derived:   true,
+		Delivery:  info.Attempt,
+		Lease:     lease(ctx, info),
+	}, nil
+}
+
+// retention covers every retry that Temporal may still make.
+func retention(info activity.Info, policy Policy) time.Duration {
+	switch {
+	case policy.Retention > 0:
+		return policy.Retention
+	case info.ScheduleToCloseTimeout > 0:
+		return info.ScheduleToCloseTimeout + RetentionMargin
+	default:
+		return ledger.DefaultRetention
+	}
+}
+
+// wait is how long a duplicate waits in place: never over half the heartbeat
+// timeout, in which nobody heartbeats, nor half of what is left of the attempt.
+func wait(ctx context.Context, info activity.Info, policy Policy) time.Duration {
+	w := policy.Wait
+	if w < 0 {
+		return w
+	}
+	if w == 0 {
+		w = ledger.DefaultWait
+	}
+	if info.HeartbeatTimeout > 0 {
+		w = min(w, info.HeartbeatTimeout/2)
+	}
+	if left, ok := clock.Left(ctx); ok {
+		w = min(w, left/2)
+	}
+	return max(w, 1)
+}
+
+// lease is how long the gate's token bars others: Temporal's own limit on how
+// long it takes an attempt for alive.
+func lease(ctx context.Context, info activity.Info) time.Duration {
+	l := info.StartToCloseTimeout
+	if left, ok := clock.Left(ctx); ok {
+		l = left
+	}
+	if info.HeartbeatTimeout > 0 {
+		l = min(l, info.HeartbeatTimeout)
+	}
+	return l
+}
+
+var _ interceptor.WorkerInterceptor = (*workerInterceptor)(nil)

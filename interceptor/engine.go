@@ -1,0 +1,75 @@
+package interceptor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/effectonce/effectonce/gate"
+	"github.com/effectonce/effectonce/ledger"
+)
+
+// engine is what runs between a plugin's first start and its last stop.
+type engine struct {
+	store  *ledger.Store
+	gate   *gate.Gate // nil without one
+	runner *gate.Runner
+	codec  codec
+	limits *limits
+}
+
+// newEngine makes everything and starts it; after an error nothing is left.
+func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
+	r := &engine{codec: c, limits: newLimits(o.MaxResultBytes)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close(ctx))
+		}
+	}()
+	r.store, err = ledger.NewStore(ledger.Config{
+		Pool: o.Pool, Schema: o.Schema, Tenants: o.Tenants, Logger: o.Logger, MaxResultBytes: max(o.MaxResultBytes, maxResultBytes),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.store.Validate(ctx); err != nil {
+		return nil, err
+	}
+	config := gate.RunnerConfig{Ledger: r.store, TracerProvider: o.TracerProvider, Logger: o.Logger}
+	if o.Gate != nil {
+		g := *o.Gate
+		if g.Logger == nil {
+			g.Logger = o.Logger
+		}
+		if r.gate, err = gate.New(g); err != nil {
+			return nil, err
+		}
+		if err := r.gate.Start(ctx); err != nil {
+			return nil, err
+		}
+		config.Gate = r.gate
+	}
+	if r.runner, err = gate.NewRunner(config); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// maxResultBytes bounds what the ledger takes at all; what Temporal takes is
+// checked before, in limits.
+const maxResultBytes = 64 << 20
+
+// close drains the executions' clean-up first, then the copies to the gate.
+func (r *engine) close(ctx context.Context) error {
+	var faults []error
+	if r.store != nil {
+		faults = append(faults, r.store.Close(ctx))
+	}
+	if r.gate != nil {
+		faults = append(faults, r.gate.Close(ctx))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("interceptor: close: %w", err)
+	}
+	return nil
+}

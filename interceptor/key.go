@@ -1,0 +1,80 @@
+package interceptor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/effectonce/effectonce/ledger"
+)
+
+// Key returns the key of the execution that ctx belongs to: the same at each
+// delivery, and so fit to hand to an outside API as its idempotency key. It is
+// false outside of an execution, and in mode [Off].
+func Key(ctx context.Context) (ledger.Key, bool) {
+	x, ok := ledger.FromContext(ctx)
+	if !ok {
+		return ledger.Key{}, false
+	}
+	return x.Key(), true
+}
+
+// The kinds of execution that a derived key tells apart.
+const (
+	kindWorkflow   = "workflow"
+	kindStandalone = "standalone"
+)
+
+// DeriveKey names one execution of an activity: all its attempts have the same
+// key, and no other execution has it. It is made of the namespace, the kind, the
+// workflow's run ID (a standalone activity's own run ID), the activity ID, and
+// the time at which it was scheduled, which is the same at every attempt and
+// tells two uses of one activity ID in a run apart. There is no version in it:
+// a deploy between two attempts must not change it.
+//
+// A new run ID (retry of the workflow, reset, cron, continue-as-new) makes new
+// keys.
+func DeriveKey(info activity.Info) (ledger.Key, error) {
+	kind, run := kindWorkflow, info.WorkflowExecution.RunID
+	if info.ActivityRunID != "" {
+		kind, run = kindStandalone, info.ActivityRunID
+	}
+	switch {
+	case info.IsLocalActivity:
+		return ledger.Key{}, errors.New("a local activity has no identity of its own that survives a retry")
+	case run == "":
+		return ledger.Key{}, errors.New("the execution has no run ID")
+	case info.ActivityID == "":
+		return ledger.Key{}, errors.New("the execution has no activity ID")
+	case info.ScheduledTime.IsZero():
+		return ledger.Key{}, errors.New("the server says no scheduled time")
+	}
+	var at [8]byte
+	binary.BigEndian.PutUint64(at[:], uint64(info.ScheduledTime.UnixNano())) //nolint:gosec // any bits name a time
+	return digest("effectonce/derived/1", kind, info.Namespace, run, info.ActivityID, string(at[:])), nil
+}
+
+// derivedFingerprint is the fingerprint of every delivery of a derived key. It
+// says nothing of the input: re-encoding that isn't stable across deploys, and
+// an execution's input never changes anyway.
+func derivedFingerprint(k ledger.Key) ledger.Fingerprint {
+	return ledger.Fingerprint(digest("effectonce/derived-fingerprint/1", string(k[:])))
+}
+
+// digest hashes its parts so that no two lists of parts meet: each is preceded
+// by its length.
+func digest(parts ...string) [32]byte {
+	n := 0
+	for _, p := range parts {
+		n += 8 + len(p)
+	}
+	b := make([]byte, 0, n)
+	for _, p := range parts {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(p)))
+		b = append(b, p...)
+	}
+	return sha256.Sum256(b)
+}
