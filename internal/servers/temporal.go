@@ -117,6 +117,9 @@ func (s temporalServer) arguments(port, uiPort int, dbFile string) []string {
 		"history.enableStandaloneActivityOperatorCommands=true",
 		"frontend.namespaceRPS=1000000",
 		"frontend.namespaceRPS.visibility=1000000",
+		"history.transferProcessorMaxPollRPS=1000000",
+		"history.timerProcessorMaxPollRPS=1000000",
+		"history.visibilityProcessorMaxPollRPS=1000000",
 		"matching.numTaskqueueReadPartitions=1",
 		"matching.numTaskqueueWritePartitions=1",
 	} {

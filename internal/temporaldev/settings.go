@@ -50,6 +50,13 @@ func settings() dynamicconfig.StaticClient {
 		dynamicconfig.VisibilityPersistenceMaxWriteQPS.Key():             unlimited,
 		dynamicconfig.SchedulerNamespaceStartWorkflowRPS.Key():           float64(unlimited),
 
+		// How often the only shard's queues look for new tasks: by default 20
+		// times a second, which costs a lone workflow 40 ms a task.
+		dynamicconfig.TransferProcessorMaxPollRPS.Key():   unlimited,
+		dynamicconfig.TimerProcessorMaxPollRPS.Key():      unlimited,
+		dynamicconfig.OutboundProcessorMaxPollRPS.Key():   unlimited,
+		dynamicconfig.VisibilityProcessorMaxPollRPS.Key(): unlimited,
+
 		// As the Temporal CLI's server.
 		dynamicconfig.HistoryCacheHostLevelMaxSize.Key(): 8096,
 	}
