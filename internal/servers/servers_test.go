@@ -194,7 +194,9 @@ func TestKilledPostgresKeepsWhatWasCommitted(t *testing.T) {
 	require.NoError(t, err)
 	_, err = conn.Exec(t.Context(), "CREATE TABLE kept AS SELECT 42 AS answer")
 	require.NoError(t, err)
+	busy := keepBusy(t, server.URL(), conn)
 	require.NoError(t, server.Kill())
+	assert.False(t, servers.Alive(busy), "a backend that never looks whether its postmaster lives")
 	require.Error(t, conn.Ping(t.Context()))
 	require.NoError(t, server.Restart(t.Context()))
 	conn, err = pgx.Connect(t.Context(), server.URL())
@@ -203,6 +205,25 @@ func TestKilledPostgresKeepsWhatWasCommitted(t *testing.T) {
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT answer FROM kept").Scan(&answer))
 	assert.Equal(t, 42, answer)
 	require.NoError(t, conn.Close(t.Context()))
+}
+
+// keepBusy has a backend of its own count without end, and returns its process.
+func keepBusy(t *testing.T, dsn string, watcher *pgx.Conn) int {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	pid, ended := int(conn.PgConn().PID()), make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(context.WithoutCancel(t.Context()), "DO $$ BEGIN LOOP END LOOP; END $$")
+		ended <- err
+	}()
+	t.Cleanup(func() { assert.Error(t, <-ended) })
+	require.Eventually(t, func() bool {
+		var state string
+		err := watcher.QueryRow(t.Context(), "SELECT state FROM pg_stat_activity WHERE pid = $1", pid).Scan(&state)
+		return err == nil && state == "active"
+	}, 30*time.Second, time.Millisecond)
+	return pid
 }
 
 func TestStrangersAreRefused(t *testing.T) {
