@@ -32,7 +32,7 @@ compat: deps ## run the tests against the newest Temporal SDK
 	cp go.mod $(cache)/newest.mod
 	cp go.sum $(cache)/newest.sum
 	go get -modfile=$(cache)/newest.mod go.temporal.io/sdk@$(TEMPORAL_SDK)
-	$(withservers) go test -mod=mod -modfile=$(cache)/newest.mod -race -shuffle=on -count=1 $(TESTFLAGS) ./interceptor/... ./gate/... ./ledger/... ./purge/...
+	$(withservers) go test -mod=mod -modfile=$(cache)/newest.mod -race -shuffle=on -count=1 $(TESTFLAGS) $(patsubst %,./%/...,$(wildcard interceptor gate ledger purge))
 
 demo: deps ## watch a worker die after its commit, and the money move once
 	cd samples && go run ./demo

@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -29,13 +31,31 @@ func PrepareTemporal(ctx context.Context) error {
 	return nil
 }
 
-// temporalProgram finds the Temporal CLI on PATH, or our own server.
+// temporalProgram finds the Temporal CLI on PATH, if it brings a server that is
+// new enough, or our own server.
 func temporalProgram(ctx context.Context) (temporalServer, error) {
 	if path, err := exec.LookPath("temporal"); err == nil {
-		return temporalServer{path: path, cli: true}, nil
+		said, err := exec.CommandContext(ctx, path, "--version").Output()
+		if err == nil && newEnough(string(said)) {
+			return temporalServer{path: path, cli: true}, nil
+		}
 	}
 	path, err := buildTemporal(ctx)
 	return temporalServer{path: path}, err
+}
+
+var serverVersion = regexp.MustCompile(`Server (\d+)\.(\d+)`)
+
+// newEnough tells whether what the Temporal CLI says of its version names a
+// server of 1.32 or later: the first that has all the tests ask for.
+func newEnough(said string) bool {
+	found := serverVersion.FindStringSubmatch(said)
+	if found == nil {
+		return false
+	}
+	major, errMajor := strconv.Atoi(found[1])
+	minor, errMinor := strconv.Atoi(found[2])
+	return errMajor == nil && errMinor == nil && (major > 1 || major == 1 && minor >= 32)
 }
 
 // buildTemporal builds the repository's own Temporal server unless it has been

@@ -8,8 +8,9 @@ import (
 )
 
 var (
-	Alive = alive
-	Sweep = sweep
+	Alive     = alive
+	Sweep     = sweep
+	NewEnough = newEnough
 )
 
 func (s *server) base() *server { return s }

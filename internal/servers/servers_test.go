@@ -256,6 +256,21 @@ func TestTemporalKeepsItsStateAndShowsIt(t *testing.T) {
 	assert.FileExists(t, file)
 }
 
+func TestOldTemporalCLIIsNotUsed(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]bool{
+		"temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)":         false,
+		"temporal version 1.9.0 (Server 1.32.0-162.0, UI 2.53.1)":   true,
+		"temporal version 2.0.0 (Server 2.0.0, UI 3.0.0)":           true,
+		"temporal version 0.0.0-DEV (Server 1.100.0, UI 2.42.1)":    true,
+		"temporal version 9.9.9":                                    false,
+		"a program of the same name":                                false,
+		"temporal (Server 99999999999999999999.1 is not a version)": false,
+	} {
+		assert.Equal(t, want, servers.NewEnough(said), said)
+	}
+}
+
 // namespaceID asks the web UI's own API, which asks the server.
 func namespaceID(t *testing.T, server *servers.Temporal) string {
 	t.Helper()

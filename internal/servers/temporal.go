@@ -52,8 +52,8 @@ func UseTemporal(ctx context.Context, options TemporalOptions) (*Temporal, error
 }
 
 // StartTemporal starts a private Temporal server: the Temporal CLI's when it is
-// on PATH, else the repository's own, which is built first if need be. That
-// takes minutes, once.
+// on PATH and brings server 1.32 or later, else the repository's own, which is
+// built first if need be. That takes minutes, once.
 func StartTemporal(ctx context.Context, options TemporalOptions) (*Temporal, error) {
 	program, err := temporalProgram(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (s temporalServer) arguments(port, uiPort int, dbFile string) []string {
 	}
 	args := []string{
 		"server", "start-dev", "--ip", "127.0.0.1", "--port", strconv.Itoa(port),
-		"--db-filename", dbFile, "--namespace", namespace, "--log-level", "error",
+		"--db-filename", dbFile, "--log-level", "error",
 		"--sqlite-pragma", "journal_mode=wal", "--sqlite-pragma", "synchronous=normal",
 	}
 	for _, value := range []string{
