@@ -16,7 +16,7 @@ import (
 func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Result, error) {
 	c := x.claim
 	if err := s.checkOutcome(outcome); err != nil {
-		return Result{}, s.failed(ctx, x, err)
+		return Result{}, s.rollBack(ctx, x, err)
 	}
 	switch pg := c.Conn.Conn().PgConn(); {
 	case pg.IsClosed():
@@ -26,7 +26,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 		s.destroy(c)
 		return Result{}, NewError(CodeInvalid, "the body returned with rows or a batch still open: close them before returning; nothing was committed", nil)
 	case pg.TxStatus() == 'E':
-		return Result{}, s.failed(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
+		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
 	case pg.TxStatus() != 'T':
 		return Result{}, s.bar(ctx, x)
 	}
@@ -49,7 +49,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case err == nil && tag.String() == "COMMIT":
 		c.Release()
 	case err == nil:
-		return Result{}, s.failed(ctx, x, fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback))
+		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback))
 	case pgconn.SafeToRetry(err): // not a byte was sent
 		s.destroy(c)
 		return Result{}, unavailable("commit", err)
@@ -64,7 +64,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 		s.abandon(ctx, c)
 		return Result{}, unavailable("outcome", err)
 	default: // the body's: a deferred constraint of the user's, or its isolation level
-		return Result{}, s.failed(ctx, x, err)
+		return Result{}, s.rollBack(ctx, x, err)
 	}
 	return Result{
 		Outcome: outcome, Status: Completed, Source: Executed,
@@ -73,26 +73,33 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	}, nil
 }
 
-// failed is step 5: the transaction is rolled back whole, and the failure is
-// recorded on its own, in one pipeline. It returns the body's error as it is.
-// Nothing is recorded once the attempt's context has ended, nor for 40001 and
-// 40P01, nor where the connection is gone.
+// failed is step 5, for a body that returned an error. It returns that error as
+// it is. A body that never asked for its transaction has nothing to roll back.
 func (s *Store) failed(ctx context.Context, x *Execution, bodyErr error) error {
-	f := s.failure(ctx, x.req, bodyErr)
-	c := x.claim
-	if c == nil {
-		if f.Status == FailedPermanent {
+	switch {
+	case x.claim == nil:
+		if f := s.failure(ctx, x.req, bodyErr); f.Status == FailedPermanent {
 			s.keepAs(ctx, x.req, f.Status, f.Outcome)
 		}
 		return bodyErr
+	case x.claim.Conn.Conn().PgConn().TxStatus() == 'I':
+		return errors.Join(s.bar(ctx, x), bodyErr)
+	default:
+		return s.rollBack(ctx, x, bodyErr)
 	}
+}
+
+// rollBack undoes the transaction whole and records the failure on its own, in
+// one pipeline. Nothing is recorded once the attempt's context has ended, nor
+// for 40001 and 40P01, nor where the connection is gone.
+func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error) error {
+	f := s.failure(ctx, x.req, bodyErr)
+	c := x.claim
 	pg := c.Conn.Conn().PgConn()
 	switch {
 	case pg.IsClosed() || pg.IsBusy():
 		s.destroy(c)
 		return bodyErr
-	case pg.TxStatus() == 'I':
-		return errors.Join(s.bar(ctx, x), bodyErr)
 	case f.Status == "":
 		s.abandon(ctx, c)
 		return bodyErr
@@ -101,6 +108,9 @@ func (s *Store) failed(ctx context.Context, x *Execution, bodyErr error) error {
 	dctx, cancel := s.detached(ctx)
 	defer cancel()
 	column, payload := f.Outcome.encode(false)
+	if pg.TxStatus() == 'E' {
+		_, _ = c.Exec(dctx, "rollback") // an aborted transaction takes no new statement, not even to prepare it
+	}
 	batch := &pgx.Batch{}
 	batch.Queue("rollback")
 	batch.Queue(s.statements(x.req.Owner).fail, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
