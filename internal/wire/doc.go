@@ -28,6 +28,10 @@
 // go on to the client: the place to kill a process that must not hear of its
 // COMMIT, by [Proxy.Observe] or [Rule].Do.
 //
+// A driver that loses its connection sends a CancelRequest for it, pgx among
+// them. For a connection that a rule's fault has struck it is swallowed, or it
+// would cancel the very COMMIT that was to be executed unheard.
+//
 // # Round trips
 //
 // A round trip begins with the first burst after the server has answered

@@ -61,6 +61,9 @@ func (s *session) judge(e *Event) outcome {
 		o.action = CutBefore
 	case forward:
 	}
+	if o.action != Pass && o.action != Delay {
+		s.strike()
+	}
 	if o.armed != nil {
 		s.watch(o.armed, o.last())
 	}

@@ -205,7 +205,9 @@ func TestRuleIsLimited(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	one, other := b.connect(app("one")), b.connect(app("other"))
-	assert.ElementsMatch(t, []string{"one", "other"}, []string{b.Conns()[0].App, b.Conns()[1].App})
+	conns := b.Conns()
+	require.Len(t, conns, 2)
+	assert.Equal(t, []string{"one", "other"}, []string{conns[0].App, conns[1].App})
 	rule := b.Arm(wire.Rule{Match: wire.HasPrefix("select"), App: "other", Times: 2})
 	for _, conn := range []*pgx.Conn{one, other, other, other} {
 		_, err := conn.Exec(t.Context(), "SELECT 1")

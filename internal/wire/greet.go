@@ -20,6 +20,7 @@ type hello struct {
 	data   []byte
 	app    string
 	cancel bool
+	key    string // of the connection to cancel
 }
 
 // greet reads up to the StartupMessage of a PostgreSQL client and declines
@@ -47,7 +48,10 @@ func (s *session) greet() (hello, error) {
 		if _, err := io.ReadFull(s.client, data[8:]); err != nil {
 			return hello{}, fmt.Errorf("wire: read the startup: %w", err)
 		}
-		return hello{data: data, app: parameter(data[8:], "application_name"), cancel: code == cancelRequest}, nil
+		if code == cancelRequest {
+			return hello{data: data, cancel: true, key: string(data[8:])}, nil
+		}
+		return hello{data: data, app: parameter(data[8:], "application_name")}, nil
 	}
 }
 

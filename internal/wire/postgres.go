@@ -189,8 +189,10 @@ func (d *postgresServer) next(buf []byte) ([]mark, int) {
 			m.ready = true
 		case 'G':
 			m.copyIn = true
+		case 'K':
+			m.key = body
 		}
-		if m.answers || m.ready || m.copyIn {
+		if m.answers || m.ready || m.copyIn || m.key != nil {
 			marks = append(marks, m)
 		}
 		at += n

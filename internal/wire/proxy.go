@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,8 @@ func (p *Proxy) Observe(f func(*Event)) (stop func()) {
 	return func() { p.observers.remove(&f) }
 }
 
-// Conns returns the open connections that have said who they are.
+// Conns returns the open connections that have said who they are, in the
+// order in which they were opened.
 func (p *Proxy) Conns() []Conn {
 	var conns []Conn
 	for _, s := range p.open() {
@@ -120,6 +122,7 @@ func (p *Proxy) Conns() []Conn {
 			conns = append(conns, Conn{ID: s.id, App: s.appName()})
 		}
 	}
+	slices.SortFunc(conns, func(a, b Conn) int { return cmp.Compare(a.ID, b.ID) })
 	return conns
 }
 

@@ -22,6 +22,9 @@ func (r *reply) forward(to int) {
 func (r *reply) mark(m mark) bool {
 	s := r.session
 	s.mu.Lock()
+	if m.key != nil {
+		s.key = string(m.key)
+	}
 	was := s.account.outstanding
 	q := s.account.answer(m)
 	idle, parting := s.account.idle(), s.parting

@@ -87,7 +87,7 @@ func request(buf []byte) ([][]byte, int) {
 	if !ok || count > 1<<20 {
 		return nil, -1
 	}
-	args := make([][]byte, 0, max(count, 0))
+	args := make([][]byte, 0, min(max(count, 0), 64))
 	for range count {
 		header, n := respLine(buf[at:])
 		if n == 0 {

@@ -21,7 +21,9 @@ type session struct {
 	app     string
 	ready   bool // has said who it is
 	over    bool
-	parting bool // the client is cut: the session ends when the server has answered
+	parting bool   // the client is cut: the session ends when the server has answered
+	struck  bool   // a fault has happened to it
+	key     string // of its CancelRequests
 	account account
 	fires   []fire
 
@@ -46,7 +48,7 @@ func (s *session) serve() {
 		return
 	}
 	hello, err := s.greet()
-	if err != nil || !s.pass() || !s.connect() {
+	if err != nil || hello.cancel && s.proxy.struck(hello.key) || !s.pass() || !s.connect() {
 		return
 	}
 	client, server := decoders(s.proxy.protocol)
@@ -212,6 +214,28 @@ func (s *session) part() {
 	if idle {
 		s.up.finish()
 	}
+}
+
+// strike notes that a fault has happened: from now on the connection can't be
+// cancelled.
+func (s *session) strike() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.struck = true
+}
+
+// struck tells whether a fault has happened to the connection that a
+// CancelRequest with this key is for.
+func (p *Proxy) struck(key string) bool {
+	for _, s := range p.open() {
+		s.mu.Lock()
+		is := s.struck && s.key == key
+		s.mu.Unlock()
+		if is {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *session) isParting() bool {

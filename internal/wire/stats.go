@@ -5,7 +5,7 @@ import "sync"
 // Stats is what a [Proxy] has counted since it began or was last reset.
 type Stats struct {
 	Connections int      // connections that have reached the server
-	Cancels     int      // PostgreSQL's CancelRequests, which come on connections of their own
+	Cancels     int      // PostgreSQL's CancelRequests that were forwarded; each comes on a connection of its own
 	RoundTrips  int      // bursts that the client sent and waited for
 	Executed    int      // statements or commands forwarded
 	SetUp       int      // RESP commands that set up or keep up a connection; in no other figure

@@ -82,13 +82,15 @@ func modes() []pgx.QueryExecMode {
 	}
 }
 
-// batch sends statements in one pipeline.
+// batch sends statements in one pipeline. When a connection is lost in it,
+// pgx 5.7 never ends the goroutine that watches the context: there is none for
+// a context that can't end.
 func batch(ctx context.Context, conn *pgx.Conn, statements ...string) error {
 	var b pgx.Batch
 	for _, s := range statements {
 		b.Queue(s)
 	}
-	return conn.SendBatch(ctx, &b).Close()
+	return conn.SendBatch(context.WithoutCancel(ctx), &b).Close()
 }
 
 // rows counts the rows of t that others can see.
