@@ -73,14 +73,13 @@ func (s *Store) claimOnce(ctx context.Context, req *Request) (*claim, found, err
 	batch.Queue(beginStatement(req.Isolation))
 	batch.Queue(s.statements(req.Owner).claim, claimArgs(req, Processing, idle, Outcome{})...)
 	began := clock.Now()
-	results := conn.SendBatch(ctx, batch)
 	var a answer
-	if _, err = results.Exec(); err == nil {
-		err = a.scan(results.QueryRow())
-	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
+	err = pipeline(ctx, conn.Conn, batch, func(results pgx.BatchResults) error {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+		return a.scan(results.QueryRow())
+	})
 	if err != nil || a.disposition != "claimed" {
 		s.giveBack(ctx, conn.Conn)
 		if err != nil {

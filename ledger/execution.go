@@ -117,7 +117,7 @@ func (x *Execution) run(ctx context.Context, body Body) (o Outcome, err error) {
 		if !returned {
 			x.end()
 			if x.claim != nil {
-				x.store.abandon(ctx, x.claim)
+				x.store.abandon(ctx, x)
 			}
 		}
 	}()

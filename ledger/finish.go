@@ -23,7 +23,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 		c.Release()
 		return Result{}, unavailable("commit", errors.New("the connection was lost before COMMIT was sent"))
 	case pg.IsBusy():
-		s.destroy(c)
+		s.destroy(x)
 		return Result{}, NewError(CodeInvalid, "the body returned with rows or a batch still open: close them before returning; nothing was committed", nil)
 	case pg.TxStatus() == 'E':
 		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
@@ -37,13 +37,17 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	batch := &pgx.Batch{}
 	batch.Queue(s.statements(x.req.Owner).finish, c.rowID, c.attempt, c.xid, column, payload)
 	batch.Queue("commit")
-	results := c.SendBatch(dctx, batch)
-	_, finishErr := results.Exec()
-	tag, err := pgconn.CommandTag{}, finishErr
-	if finishErr == nil {
-		tag, err = results.Exec()
+	var tag pgconn.CommandTag
+	var finishErr, err error
+	_ = pipeline(dctx, c.Conn, batch, func(results pgx.BatchResults) error {
+		if _, finishErr = results.Exec(); finishErr == nil {
+			tag, err = results.Exec()
+		}
+		return nil
+	}) // COMMIT's own answer decides; Release destroys a broken connection
+	if finishErr != nil {
+		err = finishErr
 	}
-	_ = results.Close() // COMMIT's own answer decides; Release destroys a broken connection
 
 	switch state := sqlState(err); {
 	case err == nil && tag.String() == "COMMIT":
@@ -51,7 +55,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case err == nil:
 		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback))
 	case pgconn.SafeToRetry(err): // not a byte was sent
-		s.destroy(c)
+		s.destroy(x)
 		return Result{}, unavailable("commit", err)
 	case lost(err):
 		c.Release()
@@ -61,7 +65,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case state == sqlNotOurClaim:
 		return Result{}, s.bar(ctx, x)
 	case finishErr != nil && state != sqlSerialization && state != sqlDeadlock:
-		s.abandon(ctx, c)
+		s.abandon(ctx, x)
 		return Result{}, unavailable("outcome", err)
 	default: // the body's: a deferred constraint of the user's, or its isolation level
 		return Result{}, s.rollBack(ctx, x, err)
@@ -98,10 +102,10 @@ func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error) error
 	pg := c.Conn.Conn().PgConn()
 	switch {
 	case pg.IsClosed() || pg.IsBusy():
-		s.destroy(c)
+		s.destroy(x)
 		return bodyErr
 	case f.Status == "":
-		s.abandon(ctx, c)
+		s.abandon(ctx, x)
 		return bodyErr
 	}
 
@@ -115,15 +119,13 @@ func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error) error
 	batch.Queue("rollback")
 	batch.Queue(s.statements(x.req.Owner).fail, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
 		c.rowID, c.attempt, string(f.Status), column, payload, x.req.Retention.Milliseconds())...)
-	results := c.SendBatch(dctx, batch)
-	_, err := results.Exec()
 	var recorded, ours bool
-	if err == nil {
-		err = results.QueryRow().Scan(&recorded, &ours)
-	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
+	err := pipeline(dctx, c.Conn, batch, func(results pgx.BatchResults) error {
+		if _, err := results.Exec(); err != nil {
+			return err
+		}
+		return results.QueryRow().Scan(&recorded, &ours)
+	})
 	switch {
 	case err != nil:
 		s.config.Logger.WarnContext(ctx, "failure not recorded", "request", *x.req, "error", err)
@@ -170,19 +172,28 @@ func (s *Store) bar(ctx context.Context, x *Execution) error {
 const BarredEncoding = "effectonce/barred"
 
 // abandon rolls back and gives the connection back, recording nothing.
-func (s *Store) abandon(ctx context.Context, c *claim) {
+func (s *Store) abandon(ctx context.Context, x *Execution) {
+	c := x.claim
+	if c.Conn.Conn().PgConn().IsBusy() {
+		s.destroy(x)
+		return
+	}
 	dctx, cancel := s.detached(ctx)
 	defer cancel()
-	if pg := c.Conn.Conn().PgConn(); !pg.IsClosed() && !pg.IsBusy() {
-		_, _ = c.Exec(dctx, "rollback")
-	}
+	_, _ = c.Exec(dctx, "rollback")
 	c.Release() // which destroys a connection that isn't idle
 }
 
-// destroy closes the connection, which rolls back on the server.
-func (s *Store) destroy(c *claim) {
+// destroy closes the connection, which rolls back on the server, and what the
+// body has left open on it.
+func (s *Store) destroy(x *Execution) {
+	pg := x.claim.Conn.Conn().PgConn()
+	_ = pg.Conn().Close()
+	if pg.IsBusy() && x.tx.open != nil {
+		x.tx.open()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.FinishTimeout)
 	defer cancel()
-	_ = c.Conn.Conn().Close(ctx)
-	c.Release()
+	_ = pg.Close(ctx)
+	x.claim.Release()
 }

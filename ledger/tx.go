@@ -21,6 +21,7 @@ type guarded struct {
 	conn       *pgx.Conn
 	savepoints int
 	closed     atomic.Bool
+	open       func() // closes the newest rows or batch; no more than one can be open
 }
 
 var _ pgx.Tx = (*guarded)(nil)
@@ -65,7 +66,9 @@ func (t *guarded) Query(ctx context.Context, sql string, args ...any) (pgx.Rows,
 	if err := t.check(sql); err != nil {
 		return failedRows{err: err}, err
 	}
-	return t.conn.Query(ctx, sql, args...)
+	rows, err := t.conn.Query(ctx, sql, args...)
+	t.open = rows.Close
+	return rows, err
 }
 
 func (t *guarded) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
@@ -84,7 +87,9 @@ func (t *guarded) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 	if t.closed.Load() {
 		return failedBatch{err: errEnded}
 	}
-	return t.conn.SendBatch(ctx, b)
+	results := t.conn.SendBatch(ctx, b)
+	t.open = func() { _ = results.Close() }
+	return results
 }
 
 func (t *guarded) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
