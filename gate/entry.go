@@ -79,7 +79,7 @@ func (e Entry) encode() string {
 	b = append(b, kindEntry, wireVersion)
 	b = append(b, e.order()...)
 	b = append(b, e.Fingerprint[:]...)
-	b = append(b, byte(len(e.Outcome.Encoding))) // at most 64: the ledger's rule
+	b = append(b, byte(len(e.Outcome.Encoding))) //nolint:gosec // at most 64: the ledger's rule
 	b = append(b, e.Outcome.Encoding...)
 	if e.Outcome.Data == nil {
 		return string(append(b, 0))
@@ -122,7 +122,7 @@ func decodeEntry(b []byte) (*Entry, error) {
 	if _, err := fmt.Sscanf(string(b[:orderBytes]), "%16x%8x%1d", &row, &attempt, &state); err != nil {
 		return nil, errForeign
 	}
-	e := &Entry{RowID: int64(row), Attempt: int32(attempt), Status: ledger.Completed} //nolint:gosec // checked below
+	e := &Entry{RowID: int64(row), Attempt: int32(attempt), Status: ledger.Completed} // checked below
 	if state == 1 {
 		e.Status = ledger.FailedPermanent
 	}
@@ -146,11 +146,4 @@ func decodeEntry(b []byte) (*Entry, error) {
 		return nil, errForeign
 	}
 	return e, nil
-}
-
-func (e Entry) result(identity ledger.Identity) ledger.Result {
-	return ledger.Result{
-		Outcome: e.Outcome, Status: e.Status, Source: ledger.GateReplay,
-		RowID: e.RowID, Attempt: e.Attempt, Identity: identity,
-	}
 }

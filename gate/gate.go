@@ -156,7 +156,7 @@ func (g *Gate) Start(ctx context.Context) error {
 	if !g.started.CompareAndSwap(false, true) {
 		return nil
 	}
-	go g.copy()
+	go g.copy() //nolint:contextcheck // it lives until Close, whatever becomes of the start
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	client, err := g.dial()

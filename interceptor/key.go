@@ -53,7 +53,7 @@ func DeriveKey(info activity.Info) (ledger.Key, error) {
 		return ledger.Key{}, errors.New("the server says no scheduled time")
 	}
 	var at [8]byte
-	binary.BigEndian.PutUint64(at[:], uint64(info.ScheduledTime.UnixNano())) //nolint:gosec // any bits name a time
+	binary.BigEndian.PutUint64(at[:], uint64(info.ScheduledTime.UnixNano())) // any bits name a time
 	return digest("effectonce/derived/1", kind, info.Namespace, run, info.ActivityID, string(at[:])), nil
 }
 

@@ -62,6 +62,7 @@ type Options struct {
 // Mode says how an activity's effect is made to happen once.
 type Mode int
 
+// The modes.
 const (
 	// Transactional: the effect is in PostgreSQL, in the transaction that the
 	// body asks for. The default; safe for activities that never ask.

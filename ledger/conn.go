@@ -144,6 +144,6 @@ func (s *Store) pause(ctx context.Context, n int) error {
 func (s *Store) wait(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
+	defer context.AfterFunc(s.closing, cancel)() //nolint:contextcheck // the store's own end, not the caller's
 	return clock.Wait(ctx, d)
 }

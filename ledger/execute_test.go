@@ -128,7 +128,7 @@ func TestResultsOfAnyShapeAreReplayedByteForByte(t *testing.T) {
 			require.NoError(t, err, key)
 			again, err := b.execute(t, request(key), never(t))
 			require.NoError(t, err, key)
-			require.True(t, (data == nil) == (again.Outcome.Data == nil), key)
+			require.Equal(t, data == nil, again.Outcome.Data == nil, key)
 			require.Equal(t, string(data), string(again.Outcome.Data), key)
 		}
 	}

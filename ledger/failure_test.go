@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	errBody = errors.New("the body's own error")
-	errPermanent  = errors.New("a permanent one")
+	errBody      = errors.New("the body's own error")
+	errPermanent = errors.New("a permanent one")
 )
 
 // records makes errors permanent or retryable by their identity.

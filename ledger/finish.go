@@ -23,7 +23,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 		c.Release()
 		return Result{}, unavailable("commit", errors.New("the connection was lost before COMMIT was sent"))
 	case pg.IsBusy():
-		s.destroy(x)
+		s.destroy(ctx, x)
 		return Result{}, NewError(CodeInvalid, "the body returned with rows or a batch still open: close them before returning; nothing was committed", nil)
 	case pg.TxStatus() == 'E':
 		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
@@ -55,7 +55,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case err == nil:
 		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback))
 	case pgconn.SafeToRetry(err): // not a byte was sent
-		s.destroy(x)
+		s.destroy(ctx, x)
 		return Result{}, unavailable("commit", err)
 	case lost(err):
 		c.Release()
@@ -102,7 +102,7 @@ func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error) error
 	pg := c.Conn.Conn().PgConn()
 	switch {
 	case pg.IsClosed() || pg.IsBusy():
-		s.destroy(x)
+		s.destroy(ctx, x)
 		return bodyErr
 	case f.Status == "":
 		s.abandon(ctx, x)
@@ -175,7 +175,7 @@ const BarredEncoding = "effectonce/barred"
 func (s *Store) abandon(ctx context.Context, x *Execution) {
 	c := x.claim
 	if c.Conn.Conn().PgConn().IsBusy() {
-		s.destroy(x)
+		s.destroy(ctx, x)
 		return
 	}
 	dctx, cancel := s.detached(ctx)
@@ -186,14 +186,14 @@ func (s *Store) abandon(ctx context.Context, x *Execution) {
 
 // destroy closes the connection, which rolls back on the server, and what the
 // body has left open on it.
-func (s *Store) destroy(x *Execution) {
+func (s *Store) destroy(ctx context.Context, x *Execution) {
 	pg := x.claim.Conn.Conn().PgConn()
 	_ = pg.Conn().Close()
 	if pg.IsBusy() && x.tx.open != nil {
 		x.tx.open()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.FinishTimeout)
+	dctx, cancel := s.detached(ctx)
 	defer cancel()
-	_ = pg.Close(ctx)
+	_ = pg.Close(dctx)
 	x.claim.Release()
 }

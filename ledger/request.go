@@ -108,6 +108,7 @@ type Body func(ctx context.Context) (Outcome, error)
 // Source says where a result came from.
 type Source string
 
+// The sources.
 const (
 	// Executed: the body ran, and this is its outcome.
 	Executed Source = "executed"

@@ -160,7 +160,7 @@ func TestRowsLeftOpenCommitNothing(t *testing.T) {
 	b := setup(t)
 	_, err := b.inTx(t, "a", func(ctx context.Context, tx pgx.Tx) {
 		assert.NoError(t, ledgertest.Write(ctx, tx, "a"))
-		_, err := tx.Query(ctx, "select generate_series(1, 100000)")
+		_, err := tx.Query(ctx, "select generate_series(1, 100000)") //nolint:sqlclosecheck // left open on purpose
 		assert.NoError(t, err)
 	})
 	require.Equal(t, ledger.CodeInvalid, ledger.CodeOf(err))

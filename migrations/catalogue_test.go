@@ -2,7 +2,6 @@ package migrations_test
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -134,6 +133,6 @@ func TestCatalogueFiles(t *testing.T) {
 		}
 		file, err := os.ReadFile(name)
 		require.NoError(t, err)
-		assert.Equal(t, string(file), text, fmt.Sprintf("%s: run this test with -update", name))
+		assert.Equal(t, string(file), text, "%s: run this test with -update", name)
 	}
 }

@@ -62,7 +62,7 @@ func (m *Migrator) tenantsFaults(ctx context.Context, db database.DBTxConn, toMa
 		var isTable, unique, may bool
 		var idType string
 		if err := rows.Scan(&isTable, &idType, &unique, &may); err != nil {
-			return nil, errors.Join(err, rows.Close())
+			return nil, errors.Join(err, rows.Close()) //nolint:sqlclosecheck // closed on the other way too, below
 		}
 		switch {
 		case !isTable:

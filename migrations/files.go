@@ -15,7 +15,7 @@ import (
 const (
 	// tenantsToken is what stands in the files for the tenants table: valid SQL,
 	// so that the files run as they are where the table is called tenants.
-	tenantsToken = "/*tenants*/ tenants"
+	tenantsToken = "/*tenants*/ tenants" //nolint:gosec // no secret
 
 	// lastPlatform is the highest number of the platform's steps; above it are the tenants'.
 	lastPlatform = 100

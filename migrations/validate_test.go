@@ -18,52 +18,94 @@ func TestValidateNamesEachSabotage(t *testing.T) {
 		sabotage string
 		want     []string
 	}{
-		"constraint dropped": {"ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_status_check",
-			[]string{"constraint idempotency_keys.idempotency_keys_status_check is missing"}},
-		"unique dropped": {"ALTER TABLE platform_idempotency_keys DROP CONSTRAINT platform_idempotency_keys_key",
-			[]string{"constraint platform_idempotency_keys.platform_idempotency_keys_key is missing"}},
-		"constraint renamed": {"ALTER TABLE idempotency_keys RENAME CONSTRAINT idempotency_keys_owner_key TO mine",
-			[]string{"constraint idempotency_keys.idempotency_keys_owner_key is missing", "constraint idempotency_keys.mine [UNIQUE (tenant_id, idempotency_key)] is not of the migrations"}},
-		"constraint not valid": {`ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_attempt_check,
+		"constraint dropped": {
+			"ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_status_check",
+			[]string{"constraint idempotency_keys.idempotency_keys_status_check is missing"},
+		},
+		"unique dropped": {
+			"ALTER TABLE platform_idempotency_keys DROP CONSTRAINT platform_idempotency_keys_key",
+			[]string{"constraint platform_idempotency_keys.platform_idempotency_keys_key is missing"},
+		},
+		"constraint renamed": {
+			"ALTER TABLE idempotency_keys RENAME CONSTRAINT idempotency_keys_owner_key TO mine",
+			[]string{"constraint idempotency_keys.idempotency_keys_owner_key is missing", "constraint idempotency_keys.mine [UNIQUE (tenant_id, idempotency_key)] is not of the migrations"},
+		},
+		"constraint not valid": {
+			`ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_attempt_check,
 			ADD CONSTRAINT idempotency_keys_attempt_check CHECK (attempt > 0) NOT VALID`,
-			[]string{"constraint idempotency_keys.idempotency_keys_attempt_check is [CHECK ((attempt > 0)) NOT VALID], not [CHECK ((attempt > 0))]"}},
-		"constraint loosened": {`ALTER TABLE platform_idempotency_keys DROP CONSTRAINT platform_idempotency_keys_attempt_check,
+			[]string{"constraint idempotency_keys.idempotency_keys_attempt_check is [CHECK ((attempt > 0)) NOT VALID], not [CHECK ((attempt > 0))]"},
+		},
+		"constraint loosened": {
+			`ALTER TABLE platform_idempotency_keys DROP CONSTRAINT platform_idempotency_keys_attempt_check,
 			ADD CONSTRAINT platform_idempotency_keys_attempt_check CHECK (attempt > -1)`,
-			[]string{"constraint platform_idempotency_keys.platform_idempotency_keys_attempt_check is [CHECK ((attempt > '-1'::integer))], not [CHECK ((attempt > 0))]"}},
-		"foreign key elsewhere": {`CREATE TABLE others (id bigint PRIMARY KEY);
+			[]string{"constraint platform_idempotency_keys.platform_idempotency_keys_attempt_check is [CHECK ((attempt > '-1'::integer))], not [CHECK ((attempt > 0))]"},
+		},
+		"foreign key elsewhere": {
+			`CREATE TABLE others (id bigint PRIMARY KEY);
 			ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_tenant_id_fkey,
 			ADD CONSTRAINT idempotency_keys_tenant_id_fkey FOREIGN KEY (tenant_id) REFERENCES others (id)`,
-			[]string{"constraint idempotency_keys.idempotency_keys_tenant_id_fkey is [FOREIGN KEY (tenant_id) REFERENCES foreign_key_elsewhere.others(id)], not [FOREIGN KEY (tenant_id) REFERENCES tenants(id)]"}},
-		"index dropped": {"DROP INDEX idempotency_keys_tenant_id_expires_at_idx",
-			[]string{"index idempotency_keys_tenant_id_expires_at_idx is missing"}},
-		"index invalid": {"UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'platform_idempotency_keys_expires_at_idx'::regclass",
-			[]string{"index platform_idempotency_keys_expires_at_idx is [ON platform_idempotency_keys USING btree (expires_at) INVALID], not [ON platform_idempotency_keys USING btree (expires_at)]"}},
-		"table dropped": {"DROP TABLE platform_idempotency_payloads",
-			[]string{"table platform_idempotency_payloads is missing"}},
-		"keys dropped": {"DROP TABLE idempotency_keys",
-			[]string{"table idempotency_keys is missing"}},
-		"table not logged": {"ALTER TABLE idempotency_payloads SET UNLOGGED",
-			[]string{"table idempotency_payloads is [plain, not logged], not [plain]"}},
-		"row security": {"ALTER TABLE idempotency_keys ENABLE ROW LEVEL SECURITY",
-			[]string{"table idempotency_keys is [plain, with row security], not [plain]"}},
-		"default changed": {"ALTER TABLE platform_idempotency_keys ALTER created_at SET DEFAULT now()",
-			[]string{"column platform_idempotency_keys.created_at is [timestamp with time zone NOT NULL DEFAULT now()], not [timestamp with time zone NOT NULL DEFAULT clock_timestamp()]"}},
-		"null allowed": {"ALTER TABLE idempotency_keys ALTER expires_at DROP NOT NULL",
-			[]string{"column idempotency_keys.expires_at is [timestamp with time zone], not [timestamp with time zone NOT NULL]"}},
-		"type changed": {"ALTER TABLE idempotency_keys ALTER attempt TYPE bigint",
-			[]string{"column idempotency_keys.attempt is [bigint NOT NULL DEFAULT 1], not [integer NOT NULL DEFAULT 1]"}},
-		"identity by default": {"ALTER TABLE idempotency_keys ALTER id SET GENERATED BY DEFAULT",
-			[]string{"column idempotency_keys.id is [bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY], not [bigint NOT NULL GENERATED ALWAYS AS IDENTITY]"}},
-		"storage changed": {"ALTER TABLE idempotency_payloads ALTER payload SET STORAGE EXTENDED",
-			[]string{"column idempotency_payloads.payload is [bytea NOT NULL], not [bytea NOT NULL STORAGE EXTERNAL]"}},
-		"column dropped": {"ALTER TABLE platform_idempotency_keys DROP updated_at",
-			[]string{"column platform_idempotency_keys.updated_at is missing"}},
-		"column that every insert lacks": {"ALTER TABLE platform_idempotency_keys ADD more int NOT NULL",
-			[]string{"column platform_idempotency_keys.more [integer NOT NULL] is not of the migrations, and no insert knows of it"}},
-		"constraint added": {"ALTER TABLE platform_idempotency_keys ADD CONSTRAINT few CHECK (attempt < 3)",
-			[]string{"constraint platform_idempotency_keys.few [CHECK ((attempt < 3))] is not of the migrations"}},
-		"identity lost": {"DELETE FROM effectonce_ledger",
-			[]string{"table effectonce_ledger has lost its row, the ledger's identity: INSERT INTO effectonce_ledger DEFAULT VALUES"}},
+			[]string{"constraint idempotency_keys.idempotency_keys_tenant_id_fkey is [FOREIGN KEY (tenant_id) REFERENCES foreign_key_elsewhere.others(id)], not [FOREIGN KEY (tenant_id) REFERENCES tenants(id)]"},
+		},
+		"index dropped": {
+			"DROP INDEX idempotency_keys_tenant_id_expires_at_idx",
+			[]string{"index idempotency_keys_tenant_id_expires_at_idx is missing"},
+		},
+		"index invalid": {
+			"UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'platform_idempotency_keys_expires_at_idx'::regclass",
+			[]string{"index platform_idempotency_keys_expires_at_idx is [ON platform_idempotency_keys USING btree (expires_at) INVALID], not [ON platform_idempotency_keys USING btree (expires_at)]"},
+		},
+		"table dropped": {
+			"DROP TABLE platform_idempotency_payloads",
+			[]string{"table platform_idempotency_payloads is missing"},
+		},
+		"keys dropped": {
+			"DROP TABLE idempotency_keys",
+			[]string{"table idempotency_keys is missing"},
+		},
+		"table not logged": {
+			"ALTER TABLE idempotency_payloads SET UNLOGGED",
+			[]string{"table idempotency_payloads is [plain, not logged], not [plain]"},
+		},
+		"row security": {
+			"ALTER TABLE idempotency_keys ENABLE ROW LEVEL SECURITY",
+			[]string{"table idempotency_keys is [plain, with row security], not [plain]"},
+		},
+		"default changed": {
+			"ALTER TABLE platform_idempotency_keys ALTER created_at SET DEFAULT now()",
+			[]string{"column platform_idempotency_keys.created_at is [timestamp with time zone NOT NULL DEFAULT now()], not [timestamp with time zone NOT NULL DEFAULT clock_timestamp()]"},
+		},
+		"null allowed": {
+			"ALTER TABLE idempotency_keys ALTER expires_at DROP NOT NULL",
+			[]string{"column idempotency_keys.expires_at is [timestamp with time zone], not [timestamp with time zone NOT NULL]"},
+		},
+		"type changed": {
+			"ALTER TABLE idempotency_keys ALTER attempt TYPE bigint",
+			[]string{"column idempotency_keys.attempt is [bigint NOT NULL DEFAULT 1], not [integer NOT NULL DEFAULT 1]"},
+		},
+		"identity by default": {
+			"ALTER TABLE idempotency_keys ALTER id SET GENERATED BY DEFAULT",
+			[]string{"column idempotency_keys.id is [bigint NOT NULL GENERATED BY DEFAULT AS IDENTITY], not [bigint NOT NULL GENERATED ALWAYS AS IDENTITY]"},
+		},
+		"storage changed": {
+			"ALTER TABLE idempotency_payloads ALTER payload SET STORAGE EXTENDED",
+			[]string{"column idempotency_payloads.payload is [bytea NOT NULL], not [bytea NOT NULL STORAGE EXTERNAL]"},
+		},
+		"column dropped": {
+			"ALTER TABLE platform_idempotency_keys DROP updated_at",
+			[]string{"column platform_idempotency_keys.updated_at is missing"},
+		},
+		"column that every insert lacks": {
+			"ALTER TABLE platform_idempotency_keys ADD more int NOT NULL",
+			[]string{"column platform_idempotency_keys.more [integer NOT NULL] is not of the migrations, and no insert knows of it"},
+		},
+		"constraint added": {
+			"ALTER TABLE platform_idempotency_keys ADD CONSTRAINT few CHECK (attempt < 3)",
+			[]string{"constraint platform_idempotency_keys.few [CHECK ((attempt < 3))] is not of the migrations"},
+		},
+		"identity lost": {
+			"DELETE FROM effectonce_ledger",
+			[]string{"table effectonce_ledger has lost its row, the ledger's identity: INSERT INTO effectonce_ledger DEFAULT VALUES"},
+		},
 		"function dropped": {"DROP FUNCTION idempotency_claim", []string{"function idempotency_claim is missing"}},
 		"tenants renamed": {"ALTER TABLE tenants RENAME TO customers", []string{
 			"constraint idempotency_keys.idempotency_keys_tenant_id_fkey is [FOREIGN KEY (tenant_id) REFERENCES tenants_renamed.customers(id)], not [FOREIGN KEY (tenant_id) REFERENCES tenants(id)]",

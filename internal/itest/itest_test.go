@@ -53,7 +53,8 @@ func TestPoolIsConfigured(t *testing.T) {
 
 func TestValkeyAnswers(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, itest.Valkey(t), itest.Valkey(t))
+	address := itest.Valkey(t)
+	assert.Equal(t, address, itest.Valkey(t))
 	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{itest.Valkey(t)}})
 	require.NoError(t, err)
 	defer client.Close()
@@ -62,7 +63,8 @@ func TestValkeyAnswers(t *testing.T) {
 
 func TestTemporalIsShared(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, itest.Temporal(t), itest.Temporal(t))
+	address := itest.Temporal(t)
+	assert.Equal(t, address, itest.Temporal(t))
 }
 
 func TestPrivateServersAreOurs(t *testing.T) {

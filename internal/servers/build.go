@@ -142,7 +142,7 @@ func programName(source string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(digest, "%s %d\n%s\n", filepath.Base(path), len(text), text)
+		_, _ = fmt.Fprintf(digest, "%s %d\n%s\n", filepath.Base(path), len(text), text)
 	}
 	return "temporaldev-" + hex.EncodeToString(digest.Sum(nil))[:16], nil
 }

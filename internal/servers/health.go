@@ -20,7 +20,7 @@ func askHealth(ctx context.Context, address, service string) error {
 		path    = "/grpc.health.v1.Health/Check"
 		status  = "Grpc-Status"
 	)
-	message := append([]byte{field, byte(len(service))}, service...)
+	message := append([]byte{field, byte(len(service))}, service...)        //nolint:gosec // a constant's length
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))) //nolint:gosec // a constant's length
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path,
 		bytes.NewReader(append(frame, message...)))

@@ -194,6 +194,6 @@ func removeSharedMemory(folder string) {
 		return
 	}
 	if fields := strings.Fields(lines[6]); len(fields) == 2 {
-		_ = exec.Command("ipcrm", "-m", fields[1]).Run() //nolint:gosec // a number from our own server's file
+		_ = exec.Command("ipcrm", "-m", fields[1]).Run() // a number from our own server's file
 	}
 }

@@ -152,7 +152,7 @@ func TestServersOfOthersAreLeftAlone(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://user:secret@theirs/db")
 	t.Setenv("VALKEY_ADDR", "theirs:6379")
 	t.Setenv("TEMPORAL_ADDRESS", "theirs:7233")
-	for name, kind := range kinds() {
+	for name, kind := range kinds() { //nolint:paralleltest // the environment is the whole process's
 		t.Run(name, func(t *testing.T) {
 			server := kind.use(t)
 			assert.False(t, server.Owned())
@@ -301,8 +301,9 @@ func TestMissingProgramsAreNamed(t *testing.T) {
 }
 
 func TestFoldersOfTheDeadAreSwept(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	require.NoError(t, os.Chmod(os.Getenv("TMPDIR"), 0o755))
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	require.NoError(t, os.Chmod(folder, 0o755))
 	live, dead, young := servers.NewFolder(t), servers.NewFolder(t), servers.NewFolder(t)
 	for _, f := range []servers.TestFolder{live, dead} {
 		f.Age(t, time.Hour)

@@ -72,7 +72,7 @@ func FuzzEndsTransaction(f *testing.F) {
 		}
 		// What is safe alone stays safe with a safe statement before it, and a
 		// commit in front of it is always seen.
-		require.Equal(t, "", sqltext.EndsTransaction("select 1;"+sql))
+		require.Empty(t, sqltext.EndsTransaction("select 1;"+sql))
 		require.Equal(t, "COMMIT", sqltext.EndsTransaction("commit;"+sql))
 	})
 }

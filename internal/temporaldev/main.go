@@ -98,9 +98,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			ui.Stop()
 			err = errors.Join(err, <-failed)
 		}()
-		fmt.Fprintf(out, "web UI on http://%s\n", address(o.uiPort))
+		_, _ = fmt.Fprintf(out, "web UI on http://%s\n", address(o.uiPort))
 	}
-	fmt.Fprintf(out, "ready on %s\n", address(o.port))
+	_, _ = fmt.Fprintf(out, "ready on %s\n", address(o.port))
 	<-ctx.Done()
 	return nil
 }

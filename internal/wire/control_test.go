@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/effectonce/effectonce/internal/clock"
 	"github.com/effectonce/effectonce/internal/wire"
 )
 
@@ -79,7 +80,7 @@ func TestDelayIsNeverShort(t *testing.T) {
 	b.SetDelay(delay)
 	_, err := conn.Exec(t.Context(), "SELECT 1")
 	require.NoError(t, err)
-	back := time.Now()
+	back := clock.Now()
 	asked, answered := comes(t, events), comes(t, events)
 	assert.GreaterOrEqual(t, answered.Time.Sub(asked.Time), delay)
 	assert.GreaterOrEqual(t, back.Sub(answered.Time), delay)

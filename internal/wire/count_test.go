@@ -106,7 +106,7 @@ func TestLargeMessagesPass(t *testing.T) {
 	text := strings.Repeat("x", 3<<20)
 	var back string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT $1::text", text).Scan(&back))
-	assert.Equal(t, len(text), len(back))
+	assert.Len(t, back, len(text))
 	assert.Equal(t, 1, b.Stats().RoundTrips)
 }
 

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestCommandFindsServersThatStopAfterIt(t *testing.T) {
+func TestCommandFindsServersThatStopAfterIt(t *testing.T) { //nolint:paralleltest // the environment is the whole process's
 	// Ours, whatever the test's own environment says.
 	for _, name := range []string{"DATABASE_URL", "VALKEY_ADDR", "TEMPORAL_ADDRESS"} {
 		t.Setenv(name, "")
