@@ -30,7 +30,13 @@ func TestInterruptedIndexIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pool := database(t)
-			m := migrator(t, pool, migrations.Options{})
+			var sessions int
+			m := migrator(t, pgxPool(t, pool, func(c *pgxpool.Config) {
+				c.AfterConnect = func(context.Context, *pgx.Conn) error {
+					sessions++
+					return nil
+				}
+			}), migrations.Options{})
 			old := snapshot(t, pool)
 
 			ctx, cancel := context.WithCancel(t.Context())
@@ -51,6 +57,7 @@ func TestInterruptedIndexIsReplaced(t *testing.T) {
 			interrupt(t, pool, cancel)
 			first := <-done
 			require.ErrorContains(t, first.err, "0002_platform_index.sql")
+			assert.Equal(t, 1, sessions, "it doesn't go on in a session without the lock")
 			assert.Equal(t, platformSteps[:1], names(first.steps))
 			assert.Equal(t, []int64{0, 1}, column[int64](t, pool, "SELECT version_id FROM effectonce_migrations ORDER BY id"))
 			assert.Equal(t, []string{"platform_idempotency_keys_expires_at_idx"}, column[string](t, pool, invalidIndexes))
@@ -147,7 +154,9 @@ func TestStepWaitsForLocksNoLongerThanLockTimeout(t *testing.T) {
 	require.NoError(t, err)
 	exec(t, tx, "INSERT INTO tenants VALUES (1)") // bars the foreign key's lock
 	m := migrator(t, pool, migrations.Options{TenantsTable: "tenants", LockTimeout: 20 * time.Millisecond})
-	steps, err := m.Up(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	steps, err := m.Up(ctx)
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
 	assert.Equal(t, "55P03", pgErr.Code)

@@ -15,7 +15,7 @@ import (
 func (m *Migrator) Print(w io.Writer) error {
 	var b strings.Builder
 	schema := pgx.Identifier{m.opts.Schema}.Sanitize()
-	fmt.Fprintf(&b, "-- effectonce: the ledger in schema %s. PostgreSQL %s or newer.\n", schema, minServerName)
+	fmt.Fprintf(&b, "-- effectonce: the ledger in schema %q. PostgreSQL %s or newer.\n", m.opts.Schema, minServerName)
 	b.WriteString("-- Run it in one session, not in one transaction, and stop at the first error.\n\n")
 	if m.opts.Schema != defaultSchema {
 		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS %s;\n", schema)

@@ -17,7 +17,7 @@ func TestPrintedSQLMakesTheSchema(t *testing.T) {
 	for name, opts := range map[string]migrations.Options{
 		"platform only": {},
 		"tenants":       {TenantsTable: "tenants"},
-		"schema":        {Schema: `We"ird Schema`, TenantsTable: "public.tenants"},
+		"schema":        {Schema: "We\"ird\nSchema", TenantsTable: "public.tenants"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -80,7 +80,7 @@ func TestAnySchema(t *testing.T) {
 	t.Parallel()
 	pool := database(t)
 	var wg sync.WaitGroup
-	schemas := []string{"public", "ledger", `We"ird Schema`, "UPPER", "a.b", "späße; --", `'`}
+	schemas := []string{"public", "ledger", `We"ird Schema`, "two\nlines", "UPPER", "a.b", "späße; --", `'`}
 	for _, schema := range schemas {
 		wg.Add(1)
 		go func() {
