@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
 	"github.com/valkey-io/valkey-go"
-
-	"github.com/effectonce/effectonce/internal/clock"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // Cache is what the runner needs of a gate. [Gate] is the real one.
@@ -20,8 +21,8 @@ type Cache interface {
 	// Mark sets the token off the caller's path, unless something stands there.
 	Mark(name string, token Token, lease time.Duration)
 	// Publish sets the entry off the caller's path, for at most life, in place of
-	// a token or of a smaller entry.
-	Publish(name string, entry Entry, life time.Duration)
+	// a token or of a smaller entry. An error says that it will not.
+	Publish(name string, entry Entry, life time.Duration) error
 	// Release takes the token away off the caller's path, if it is still there.
 	Release(name string, token Token)
 }
@@ -35,50 +36,70 @@ type Answer struct {
 	Entry *Entry
 }
 
-// Why a gate could not answer.
+// Why a gate could not answer, or doesn't copy.
 var (
 	// ErrOpen: the breaker is open, Valkey was not asked.
 	ErrOpen = errors.New("gate: the breaker is open")
 	// ErrTimeout: no answer in time.
 	ErrTimeout = errors.New("gate: no answer in time")
+	// ErrTooLarge: the entry is over Config.MaxEntryBytes.
+	ErrTooLarge = errors.New("gate: the entry is too large to be copied")
 
-	errNotConnected = errors.New("gate: not connected yet")
+	errFull = errors.New("gate: the queue of copies is full")
 )
 
-// Enter implements [Cache].
+// Enter implements [Cache]. The question runs beside the caller, who leaves it
+// at Config.Timeout or when the context ends: a caller in a hurry neither breaks
+// the connection that others use nor speaks against the server.
 func (g *Gate) Enter(ctx context.Context, name string, token Token, lease time.Duration) (Answer, error) {
-	done, err := g.breaker.Allow()
+	if err := ctx.Err(); err != nil {
+		return Answer{}, err
+	}
+	before := g.breaker.State()
+	report, err := g.allow()
 	if err != nil {
-		return Answer{}, ErrOpen
+		return Answer{}, err
 	}
-	client := g.client.Load()
-	if client == nil {
-		go func() {
-			_, err := g.dial()
-			done(err == nil)
-		}()
-		return Answer{}, errNotConnected
+	type reply struct {
+		Answer
+		err error
 	}
-	answer, err := g.enter(ctx, *client, g.config.Prefix+name, token, lease)
-	switch {
-	case err == nil:
-		done(true)
-	case ctx.Err() != nil:
-		done(true) // the caller has gone: nothing is said about Valkey
-		return Answer{}, ctx.Err()
-	case errors.Is(err, errForeign):
-		done(true)
-	default:
-		done(false)
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = ErrTimeout
+	asked := make(chan reply, 1)
+	if !g.spawn(func() {
+		answer, err := g.ask(g.config.Prefix+name, token, lease)
+		report(err)
+		asked <- reply{answer, err}
+	}) {
+		return Answer{}, errClosed
+	}
+	timed, cancel := context.WithTimeout(ctx, g.config.Timeout)
+	defer cancel()
+	var r reply
+	select {
+	case r = <-asked:
+	case <-timed.Done():
+		if err := ctx.Err(); err != nil {
+			return Answer{}, err
 		}
+		r.err = ErrTimeout
+		report(r.err)
 	}
-	return answer, err
+	switch after := g.breaker.State(); {
+	case before == gobreaker.StateClosed && after == gobreaker.StateOpen:
+		trace.SpanFromContext(ctx).AddEvent(eventOpened)
+	case before == gobreaker.StateHalfOpen && after == gobreaker.StateClosed:
+		trace.SpanFromContext(ctx).AddEvent(eventClosed)
+	}
+	return r.Answer, r.err
 }
 
-func (g *Gate) enter(ctx context.Context, client valkey.Client, key string, token Token, lease time.Duration) (Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, g.config.Timeout)
+// ask is Enter's round trip.
+func (g *Gate) ask(key string, token Token, lease time.Duration) (Answer, error) {
+	client, err := g.connect()
+	if err != nil {
+		return Answer{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), max(g.config.Timeout, commandTimeout))
 	defer cancel()
 	replies := client.DoMulti(ctx,
 		client.B().Set().Key(key).Value(token.encode()).Nx().Get().PxMilliseconds(milliseconds(lease)).Build(),
@@ -88,85 +109,51 @@ func (g *Gate) enter(ctx context.Context, client valkey.Client, key string, toke
 	if valkey.IsValkeyNil(err) {
 		return Answer{}, nil
 	}
+	if refusal, ok := valkey.IsValkeyErr(err); ok && strings.HasPrefix(refusal.Error(), "WRONGTYPE ") {
+		return Answer{}, fmt.Errorf("%w: %w", errForeign, err)
+	}
 	if err != nil {
 		return Answer{}, fmt.Errorf("gate: enter: %w", err)
-	}
-	other, entry, err := decode(held)
-	if err != nil {
-		return Answer{}, err
-	}
-	if entry != nil {
-		return Answer{Entry: entry}, nil
-	}
-	if *other == token {
-		return Answer{}, nil
 	}
 	left, err := replies[1].AsInt64()
 	if err != nil {
 		return Answer{}, fmt.Errorf("gate: enter: %w", err)
 	}
-	return Answer{Token: other, Left: time.Duration(max(left, 0)) * time.Millisecond}, nil
+	other, entry, err := decode(held)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case left == withoutEnd:
+		return Answer{}, errForeign // ours always end: it would bar, or be replayed, for ever
+	case entry != nil:
+		return Answer{Entry: entry}, nil
+	case *other == token:
+		return Answer{}, nil
+	default:
+		return Answer{Token: other, Left: time.Duration(max(left, 0)) * time.Millisecond}, nil
+	}
 }
+
+// withoutEnd is PTTL's answer for a key that never ends.
+const withoutEnd = -1
 
 // milliseconds is a life for PX, which must be positive.
 func milliseconds(d time.Duration) int64 { return max(d.Milliseconds(), 1) }
 
-// The scripts compare and change in one step on the server.
-const (
-	// publishScript: KEYS[1] the key; ARGV[1] the entry, ARGV[2] its life in ms.
-	// The order of two entries stands in characters 3 to 27.
-	publishScript = `local held = redis.call('GET', KEYS[1])
-if held and string.sub(held, 1, 2) == 'e1' and string.sub(held, 3, 27) >= string.sub(ARGV[1], 3, 27) then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1`
-	// releaseScript: KEYS[1] the key; ARGV[1] the token.
-	releaseScript = `if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
-return 0`
-)
-
-// job is one command for the copier.
-type job struct {
-	kind   jobKind
-	key    string
-	value  string
-	life   time.Duration
-	queued time.Time
-}
-
-type jobKind int
-
-const (
-	mark jobKind = iota
-	publish
-	release
-)
-
 // Mark implements [Cache].
 func (g *Gate) Mark(name string, token Token, lease time.Duration) {
-	g.enqueue(job{kind: mark, key: name, value: token.encode(), life: lease})
+	_ = g.enqueue(job{kind: mark, key: name, value: token.encode(), life: lease})
 }
 
 // Publish implements [Cache].
-func (g *Gate) Publish(name string, entry Entry, life time.Duration) {
+func (g *Gate) Publish(name string, entry Entry, life time.Duration) error {
 	if len(entry.Outcome.Data) > g.config.MaxEntryBytes {
-		return
+		return ErrTooLarge
 	}
-	g.enqueue(job{kind: publish, key: name, value: entry.encode(), life: life})
+	return g.enqueue(job{kind: publish, key: name, value: entry.encode(), life: life})
 }
 
 // Release implements [Cache].
 func (g *Gate) Release(name string, token Token) {
-	g.enqueue(job{kind: release, key: name, value: token.encode()})
-}
-
-// enqueue hands a job to the copier, or drops it: the ledger has it all.
-func (g *Gate) enqueue(j job) {
-	j.queued = clock.Now()
-	j.key = g.config.Prefix + j.key
-	select {
-	case <-g.stop:
-	case g.queue <- j:
-	default:
-		g.dropped.Add(1)
-	}
+	_ = g.enqueue(job{kind: release, key: name, value: token.encode()})
 }

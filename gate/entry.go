@@ -1,11 +1,11 @@
 package gate
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/effectonce/effectonce/ledger"
 )
@@ -49,9 +49,12 @@ const (
 	kindEntry   = 'e'
 	wireVersion = '1'
 
-	tokenBytes  = 2 + 1 + 4 + 16
-	orderBytes  = 16 + 8 + 1
-	orderBegins = 2
+	tokenBytes = 2 + 1 + 4 + 16
+	orderBytes = 16 + 8 + 1
+	headBytes  = 2 + orderBytes + 32 + 1 // of an entry, up to its encoding
+
+	noData  = 0
+	hasData = 1
 )
 
 func (t Token) encode() string {
@@ -60,7 +63,7 @@ func (t Token) encode() string {
 	if t.Derived {
 		b[2] = 1
 	}
-	b = binary.BigEndian.AppendUint32(b, uint32(t.Delivery)) //nolint:gosec // a delivery's number is positive
+	b = binary.BigEndian.AppendUint32(b, uint32(t.Delivery)) //nolint:gosec // the bits are kept
 	b = append(b, t.ID[:]...)
 	return string(b)
 }
@@ -75,37 +78,31 @@ func (e Entry) order() string {
 }
 
 func (e Entry) encode() string {
-	b := make([]byte, 0, 2+orderBytes+len(e.Fingerprint)+2+len(e.Outcome.Encoding)+len(e.Outcome.Data))
+	b := make([]byte, 0, headBytes+len(e.Outcome.Encoding)+1+len(e.Outcome.Data))
 	b = append(b, kindEntry, wireVersion)
 	b = append(b, e.order()...)
 	b = append(b, e.Fingerprint[:]...)
-	b = append(b, byte(len(e.Outcome.Encoding))) //nolint:gosec // at most 64: the ledger's rule
+	b = append(b, byte(len(e.Outcome.Encoding))) // at most 64: the ledger's rule
 	b = append(b, e.Outcome.Encoding...)
 	if e.Outcome.Data == nil {
-		return string(append(b, 0))
+		return string(append(b, noData))
 	}
-	b = append(b, 1)
+	b = append(b, hasData)
 	return string(append(b, e.Outcome.Data...))
 }
 
 var errForeign = errors.New("gate: decode: not an entry or token of this library")
 
 // decode reads whatever stands at a key. It never panics, and answers what
-// isn't a whole token or entry with an error.
-func decode(b []byte) (token *Token, entry *Entry, err error) {
-	if len(b) < 2 || b[1] != wireVersion {
-		return nil, nil, errForeign
-	}
-	switch b[0] {
-	case kindToken:
-		if len(b) != tokenBytes || b[2] > 1 {
-			return nil, nil, errForeign
-		}
-		t := &Token{Derived: b[2] == 1, Delivery: int32(binary.BigEndian.Uint32(b[3:]))} //nolint:gosec // any bits are a number
+// isn't exactly what encode writes with an error.
+func decode(b []byte) (*Token, *Entry, error) {
+	switch {
+	case len(b) == tokenBytes && b[0] == kindToken && b[1] == wireVersion && b[2] <= 1:
+		t := &Token{Derived: b[2] == 1, Delivery: int32(binary.BigEndian.Uint32(b[3:]))} //nolint:gosec // the bits are kept
 		copy(t.ID[:], b[7:])
 		return t, nil, nil
-	case kindEntry:
-		e, err := decodeEntry(b[orderBegins:])
+	case len(b) >= headBytes && b[0] == kindEntry && b[1] == wireVersion:
+		e, err := decodeEntry(b)
 		return nil, e, err
 	default:
 		return nil, nil, errForeign
@@ -113,37 +110,37 @@ func decode(b []byte) (token *Token, entry *Entry, err error) {
 }
 
 func decodeEntry(b []byte) (*Entry, error) {
-	if len(b) < orderBytes+32+1 {
+	order := string(b[2 : 2+orderBytes])
+	row, rowErr := strconv.ParseInt(order[:16], 16, 64)
+	attempt, attemptErr := strconv.ParseInt(order[16:24], 16, 32)
+	if rowErr != nil || attemptErr != nil || row <= 0 || attempt <= 0 {
 		return nil, errForeign
 	}
-	var row uint64
-	var attempt uint32
-	var state int
-	if _, err := fmt.Sscanf(string(b[:orderBytes]), "%16x%8x%1d", &row, &attempt, &state); err != nil {
-		return nil, errForeign
-	}
-	e := &Entry{RowID: int64(row), Attempt: int32(attempt), Status: ledger.Completed} // checked below
-	if state == 1 {
+	e := &Entry{RowID: row, Attempt: int32(attempt), Status: ledger.Completed}
+	if order[24] == '1' {
 		e.Status = ledger.FailedPermanent
 	}
-	if e.RowID <= 0 || e.Attempt <= 0 || e.order() != string(b[:orderBytes]) {
+	copy(e.Fingerprint[:], b[2+orderBytes:])
+	n, rest := int(b[headBytes-1]), b[headBytes:]
+	if e.order() != order || len(rest) < n+1 || !validEncoding(rest[:n]) {
 		return nil, errForeign
 	}
-	b = b[orderBytes:]
-	copy(e.Fingerprint[:], b)
-	n := int(b[32])
-	if b = b[33:]; n == 0 || n > 64 || len(b) < n+1 {
-		return nil, errForeign
-	}
-	e.Outcome.Encoding = string(b[:n])
-	switch data := b[n+1:]; {
-	case b[n] == 1:
+	e.Outcome.Encoding = string(rest[:n])
+	switch flag, data := rest[n], rest[n+1:]; {
+	case flag == hasData:
 		e.Outcome.Data = append([]byte{}, data...)
-	case b[n] != 0 || len(data) > 0:
-		return nil, errForeign
-	}
-	if bytes.ContainsAny([]byte(e.Outcome.Encoding), "\"\\") {
+	case flag != noData || len(data) > 0:
 		return nil, errForeign
 	}
 	return e, nil
+}
+
+// validEncoding is the ledger's rule for the name of an encoding.
+func validEncoding(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return len(b) >= 1 && len(b) <= 64
 }

@@ -79,9 +79,11 @@ type Request struct {
 
 const (
 	defaultLease = time.Minute
-	// margin is how much sooner than its row an entry ends at the gate, which
-	// covers what Valkey's clock and PostgreSQL's may differ in rate.
-	margin = 2 * time.Second
+	// An entry ends at the gate sooner than its row: by the margin, and by a part
+	// of its life, which covers what Valkey's clock and PostgreSQL's may differ in
+	// rate.
+	margin     = 2 * time.Second
+	marginPart = 1000
 	// Bounds of the pause between two questions to the gate.
 	firstPoll = 10 * time.Millisecond
 	lastPoll  = 200 * time.Millisecond
@@ -89,7 +91,7 @@ const (
 
 // Execute runs the body once for the request's key, or returns the outcome of
 // the execution that did. It is the protocol's frame: see the package's text.
-// An error is either the body's own, as it is, or a [*ledger.Error].
+// An error is the body's own, as it is, or a [*ledger.Error], or the context's.
 func (r *Runner) Execute(ctx context.Context, req Request, body ledger.Body) (ledger.Result, error) {
 	ctx, span := r.start(ctx, req)
 	defer span.end()
@@ -103,10 +105,13 @@ func (r *Runner) execute(ctx context.Context, req Request, body ledger.Body, spa
 		return ledger.Result{}, fmt.Errorf("gate: the deadline has passed or the caller has gone before the body: %w", err)
 	}
 	p, replay, err := r.enter(ctx, &req, span)
-	if replay != nil || err != nil {
-		return deref(replay), err
+	if err != nil {
+		return ledger.Result{}, err
 	}
-	settled := false
+	if replay != nil {
+		return *replay, nil
+	}
+	began, settled := clock.Now(), false
 	defer func() {
 		if !settled { // a panic goes on unwinding
 			p.release()
@@ -116,7 +121,7 @@ func (r *Runner) execute(ctx context.Context, req Request, body ledger.Body, spa
 	settled = true
 	switch {
 	case err == nil:
-		p.publish(result)
+		p.publish(span, result, began)
 	case ledger.InDoubt(err):
 		// Neither released nor replaced: the token ends with its lease.
 	default:
@@ -146,8 +151,12 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 	for try := 0; ; try++ {
 		answer, err := r.gate.Enter(ctx, p.name(identity), p.token, lease)
 		switch {
+		case err != nil && ctx.Err() != nil:
+			p.release() // the token may have been set all the same
+			return pass{}, nil, ctx.Err()
 		case err != nil:
 			span.degraded(reason(err))
+			req.Wait = patience(until)
 			return p, nil, nil
 		case answer.Entry != nil:
 			return p.answer(*answer.Entry)
@@ -157,7 +166,7 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 		}
 		left := clock.Until(until)
 		if left <= 0 {
-			return r.askOnce(ctx, p, answer.Left)
+			return r.askOnce(ctx, p, answer.Left, span)
 		}
 		if err := clock.Wait(ctx, min(clock.Backoff(try, firstPoll, lastPoll), left)); err != nil {
 			return pass{}, nil, err
@@ -167,7 +176,8 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 
 // askOnce asks the ledger before "in flight" is answered: the token's owner may
 // have committed and died before its copy.
-func (r *Runner) askOnce(ctx context.Context, p pass, lease time.Duration) (pass, *ledger.Result, error) {
+func (r *Runner) askOnce(ctx context.Context, p pass, lease time.Duration, span *span) (pass, *ledger.Result, error) {
+	began := clock.Now()
 	row, found, err := r.ledger.Look(ctx, ledger.Ref{Owner: p.req.Owner, Key: p.req.Key})
 	if err != nil {
 		return pass{}, nil, err
@@ -178,7 +188,7 @@ func (r *Runner) askOnce(ctx context.Context, p pass, lease time.Duration) (pass
 			return pass{}, nil, err
 		}
 		if ok {
-			p.publish(result)
+			p.publish(span, result, began)
 			return pass{}, &result, nil
 		}
 	}
@@ -217,18 +227,29 @@ func (p pass) answer(e Entry) (pass, *ledger.Result, error) {
 	return pass{}, &result, nil
 }
 
-// publish is step 3. What the ledger doesn't keep isn't kept here either.
-func (p pass) publish(r ledger.Result) {
+// publish is step 3. What the ledger doesn't keep isn't kept here either, and
+// what isn't copied leaves no token behind. A replay's life was read some time
+// after began.
+func (p pass) publish(span *span, r ledger.Result, began time.Time) {
 	if p.gate == nil {
 		return
 	}
-	if r.RowID == 0 || r.Left <= margin {
+	left := r.Left
+	if r.Source != ledger.Executed {
+		left -= clock.Since(began)
+	}
+	left -= margin + left/marginPart
+	if r.RowID == 0 || left <= 0 {
 		p.release()
 		return
 	}
-	p.gate.Publish(p.name(r.Identity), Entry{
+	err := p.gate.Publish(p.name(r.Identity), Entry{
 		RowID: r.RowID, Attempt: r.Attempt, Status: r.Status, Fingerprint: p.req.Fingerprint, Outcome: r.Outcome,
-	}, r.Left-margin)
+	}, left)
+	if err != nil {
+		span.copyFailed(err)
+		p.release()
+	}
 }
 
 // release is step 4.
@@ -261,11 +282,4 @@ func patience(until time.Time) time.Duration {
 		return left
 	}
 	return -1
-}
-
-func deref(r *ledger.Result) ledger.Result {
-	if r == nil {
-		return ledger.Result{}
-	}
-	return *r
 }

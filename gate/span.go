@@ -30,12 +30,21 @@ const (
 	// AttrFailure is true where the answer is a recorded failure.
 	AttrFailure = attribute.Key("effectonce.failure")
 	// AttrDegraded says why the gate could not answer: timeout, breaker_open,
-	// error, no_identity.
+	// foreign (what stands there isn't ours), error, no_identity.
 	AttrDegraded = attribute.Key("effectonce.degraded")
 	// AttrRowID and AttrAttempt name the claim that did the work; on a replay
 	// they lead to the execution that ran.
 	AttrRowID   = attribute.Key("effectonce.ledger.row_id")
 	AttrAttempt = attribute.Key("effectonce.ledger.attempt")
+)
+
+// The events on the span. The ledger adds its own.
+const (
+	// eventOpened and eventClosed: this execution saw the breaker change.
+	eventOpened = "effectonce.breaker_opened"
+	eventClosed = "effectonce.breaker_closed"
+	// eventCopyFailed: the outcome isn't copied to the gate, and why.
+	eventCopyFailed = "effectonce.copy_failed"
 )
 
 type span struct{ trace.Span }
@@ -56,6 +65,12 @@ func (r *Runner) start(ctx context.Context, req Request) (context.Context, *span
 func (s *span) end() { s.End() }
 
 func (s *span) degraded(why string) { s.SetAttributes(AttrDegraded.String(why)) }
+
+func (s *span) copyFailed(err error) {
+	if !errors.Is(err, ErrTooLarge) {
+		s.AddEvent(eventCopyFailed, trace.WithAttributes(AttrDegraded.String(reason(err))))
+	}
+}
 
 func (s *span) record(r ledger.Result, err error) {
 	if !s.IsRecording() {
@@ -84,6 +99,8 @@ func reason(err error) string {
 		return "breaker_open"
 	case errors.Is(err, ErrTimeout):
 		return "timeout"
+	case errors.Is(err, errForeign):
+		return "foreign"
 	default:
 		return "error"
 	}
