@@ -202,10 +202,12 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	defer holder.Release()
 	exec(t, holder, "SELECT pg_advisory_lock($1)", migrations.LockID("public"))
 	defer exec(t, holder, "SELECT pg_advisory_unlock_all()")
+	m := migrator(t, pool, migrations.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		_, err := migrator(t, pool, migrations.Options{}).Up(ctx)
+		_, err := m.Up(ctx)
 		done <- err
 	}()
 	require.Eventually(t, func() bool {
