@@ -25,7 +25,7 @@ deps: $(withservers) ## find or install the servers that tests and demo start
 test: deps ## run every module's tests, on servers started for the run
 	$(withservers) scripts/each 'go test -race -shuffle=on -count=1 $(TESTFLAGS) ./...' $(tested)
 
-check: ## format, vet, lint, tidiness
+check: ## format, vet, lint, tidiness, documents
 	scripts/check
 
 compat: deps ## run the tests against the newest Temporal SDK
@@ -38,7 +38,7 @@ demo: deps ## watch a worker die after its commit, and the money move once
 	cd samples && go run ./demo
 
 fmt: ## format the code
-	gofmt -w $(shell git ls-files '*.go')
+	scripts/golangci-lint fmt
 
 tidy: ## tidy every module
 	scripts/each 'go mod tidy' $(modules)
