@@ -62,9 +62,6 @@ func (a *account) answer(m mark) (q question) {
 		q = a.asked[0]
 		a.asked = a.asked[1:]
 	}
-	if m.aborts {
-		a.skip(a.ended + 1)
-	}
 	if m.copyIn {
 		a.copying = true
 	}

@@ -26,7 +26,6 @@ type mark struct {
 	answers bool   // to one unit
 	tag     []byte // the answer's tag
 	code    []byte // the error's code
-	aborts  bool   // no further unit of its burst is answered
 	ready   bool   // ends the answers to a burst
 	key     []byte // what a CancelRequest for this connection will carry
 	copyIn  bool   // the client is to send data: a Sync that it has sent already is passed over

@@ -160,7 +160,7 @@ func TestErrorAnswersForTheRest(t *testing.T) {
 	a.request(burst{units: []unit{{sql: "1"}, {sql: "2"}, {sql: "3"}}, answers: 1})
 	a.request(burst{units: []unit{{sql: "4"}}, answers: 1})
 	assert.Equal(t, "1", a.answer(mark{answers: true}).sql)
-	assert.Equal(t, "2", a.answer(mark{answers: true, aborts: true}).sql)
+	assert.Equal(t, "2", a.answer(mark{answers: true}).sql)
 	a.answer(mark{ready: true})
 	assert.Equal(t, "4", a.answer(mark{answers: true}).sql)
 }

@@ -34,17 +34,22 @@ func TestCommitIsObservedBeforeTheClientHearsOfIt(t *testing.T) {
 func TestObserverDropsTheAnswer(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	tx := b.insert(b.connect())
+	tx, other := b.insert(b.connect()), b.connect()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	rule := b.Arm(wire.Rule{Match: wire.Commit()})
 	stop := b.Observe(func(e *wire.Event) {
 		if wire.Tag("COMMIT")(e) {
 			e.Drop()
-			cancel() // whoever asked is gone now
 		}
 	})
-	require.ErrorIs(t, tx.Commit(ctx), context.Canceled)
+	done := async(func() error { return tx.Commit(ctx) })
+	comes(t, rule.Settled())
 	assert.Equal(t, 1, b.rows())
+	require.NoError(t, other.Ping(t.Context()), "other connections work")
+	pending(t, done)
+	cancel()
+	require.ErrorIs(t, comes(t, done), context.Canceled)
 	stop()
 	require.NoError(t, b.insert(b.connect()).Commit(t.Context()))
 }

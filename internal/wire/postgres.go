@@ -184,7 +184,7 @@ func (d *postgresServer) next(buf []byte) ([]mark, int) {
 		case 'I', 's': // EmptyQueryResponse, PortalSuspended
 			m.answers = true
 		case 'E':
-			m.answers, m.aborts, m.code = true, true, field(body, 'C')
+			m.answers, m.code = true, field(body, 'C')
 		case 'Z':
 			m.ready = true
 		case 'G':
