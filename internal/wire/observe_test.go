@@ -114,11 +114,16 @@ func TestEventsComeInOrder(t *testing.T) {
 	}
 	insert := "INSERT INTO t VALUES ($1)"
 	assert.Equal(t, []line{
-		{wire.KindStatement, "begin", "", ""}, {wire.KindAnswer, "begin", "BEGIN", ""},
-		{wire.KindStatement, insert, "", ""}, {wire.KindAnswer, insert, "INSERT 0 1", ""},
-		{wire.KindStatement, "commit", "", ""}, {wire.KindAnswer, "commit", "COMMIT", ""},
-		{wire.KindStatement, "SELECT 1/0", "", ""}, {wire.KindAnswer, "SELECT 1/0", "", "22012"},
+		{wire.KindStatement, "begin", "", ""},
+		{wire.KindAnswer, "begin", "BEGIN", ""},
+		{wire.KindStatement, insert, "", ""},
+		{wire.KindAnswer, insert, "INSERT 0 1", ""},
+		{wire.KindStatement, "commit", "", ""},
+		{wire.KindAnswer, "commit", "COMMIT", ""},
+		{wire.KindStatement, "SELECT 1/0", "", ""},
+		{wire.KindAnswer, "SELECT 1/0", "", "22012"},
 		{wire.KindConnect, "", "", ""},
-		{wire.KindStatement, "-- ping", "", ""}, {wire.KindAnswer, "-- ping", "", ""},
+		{wire.KindStatement, "-- ping", "", ""},
+		{wire.KindAnswer, "-- ping", "", ""},
 	}, got)
 }
