@@ -83,11 +83,7 @@ func deliver(ctx context.Context) error {
 // crashes runs a worker of its own process, which the rule kills.
 func (b *bundle) crashes(t *testing.T, proxy *wire.Proxy, at wire.Match, c crash) {
 	t.Helper()
-	c.Valkey, c.Prefix = b.resp.Addr(), b.prefix
-	config, err := pgxpool.ParseConfig(b.dsn)
-	require.NoError(t, err)
-	c.DSN = fmt.Sprintf("postgres://%s:%s@%s/%s?sslmode=disable",
-		config.ConnConfig.User, config.ConnConfig.Password, b.pg.Addr(), config.ConnConfig.Database)
+	c.DSN, c.Valkey, c.Prefix = b.link, b.resp.Addr(), b.prefix
 	told, err := json.Marshal(c)
 	require.NoError(t, err)
 	worker := exec.CommandContext(t.Context(), os.Args[0])

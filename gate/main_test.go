@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 // bundle is what a test has: a database and a prefix of its own, a runner whose
 // two links go through proxies, and ways past them.
 type bundle struct {
-	dsn      string        // past the proxy
+	link     string        // the DSN through the proxy
 	pool     *pgxpool.Pool // past the proxy
 	pg       *wire.Proxy
 	store    *ledger.Store
@@ -65,15 +65,15 @@ func setup(t *testing.T, change ...func(*options)) *bundle {
 	if o.dsn == "" {
 		o.dsn = ledgertest.Database(t)
 	}
-	b := &bundle{dsn: o.dsn, pool: itest.Pool(t, o.dsn), prefix: o.prefix, recorder: tracetest.NewSpanRecorder()}
+	b := &bundle{pool: itest.Pool(t, o.dsn), prefix: o.prefix, recorder: tracetest.NewSpanRecorder()}
 	if shared {
 		b.direct = dial(t, o.valkey)
 	}
-	pg, through, err := wire.Through(t.Context(), o.dsn)
+	var err error
+	b.pg, b.link, err = wire.Through(context.WithoutCancel(t.Context()), o.dsn)
 	require.NoError(t, err)
-	t.Cleanup(pg.Close)
-	b.pg = pg
-	b.store = ledgertest.Store(t, itest.Pool(t, through), func(c *ledger.Config) { c.FinishTimeout = 30 * time.Second })
+	t.Cleanup(b.pg.Close)
+	b.store = ledgertest.Store(t, itest.Pool(t, b.link), func(c *ledger.Config) { c.FinishTimeout = 30 * time.Second })
 	b.resp, err = wire.Listen(context.WithoutCancel(t.Context()), o.valkey, wire.RESP)
 	require.NoError(t, err)
 	t.Cleanup(b.resp.Close)
