@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/effectonce/effectonce/internal/sqltext"
 )
@@ -149,8 +150,12 @@ func (s *savepoint) finish(ctx context.Context, verb string) error {
 	return err
 }
 
-// failedRows are the rows of a statement that wasn't sent.
-type failedRows struct{ err error }
+// failedRows are the rows of a statement that wasn't sent. pgx adds methods to
+// its interfaces in minor versions: those unknown here come from a nil one.
+type failedRows struct {
+	pgx.Rows
+	err error
+}
 
 func (failedRows) Close()                                       {}
 func (r failedRows) Err() error                                 { return r.err }
@@ -161,11 +166,16 @@ func (r failedRows) Scan(...any) error                          { return r.err }
 func (r failedRows) Values() ([]any, error)                     { return nil, r.err }
 func (failedRows) RawValues() [][]byte                          { return nil }
 func (failedRows) Conn() *pgx.Conn                              { return nil }
+func (failedRows) TypeMap() *pgtype.Map                         { return nil } // pgx 5.13
 
 // failedBatch are the results of a batch that wasn't sent.
-type failedBatch struct{ err error }
+type failedBatch struct {
+	pgx.BatchResults
+	err error
+}
 
 func (b failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
-func (b failedBatch) Query() (pgx.Rows, error)         { return failedRows(b), b.err }
-func (b failedBatch) QueryRow() pgx.Row                { return failedRows(b) }
+func (b failedBatch) Query() (pgx.Rows, error)         { return failedRows{err: b.err}, b.err }
+func (b failedBatch) QueryRow() pgx.Row                { return failedRows{err: b.err} }
 func (b failedBatch) Close() error                     { return b.err }
+func (failedBatch) Tx() pgx.Tx                         { return nil } // pgx 5.13
