@@ -88,18 +88,17 @@ func (g *Gate) cure(err error) string {
 	if !ok {
 		return ""
 	}
-	word, rest, _ := strings.Cut(refusal.Error(), " ")
-	rights := fmt.Sprintf("let Config.Valkey.Username do this: +set +get +pttl +del +eval +time ~%s*", g.config.Prefix)
-	switch {
-	case word == "WRONGPASS", word == "NOAUTH":
-		return "correct Config.Valkey.Username and Config.Valkey.Password (or what AuthCredentialsFn returns)"
-	case word == "NOPERM", strings.Contains(rest, "can't run this command"): // the latter is Redis 7.0's, of a script
-		return rights
-	case word == "DENIED":
-		return "give the server a password, and set Config.Valkey.Password"
-	case word == "ERR" && !strings.HasPrefix(rest, "max number of clients"):
-		return "Config.Valkey must name a Valkey of 7.2 and up or a Redis of 7.0 and up, with scripts allowed; " + rights
-	default: // LOADING, READONLY, OOM, CLUSTERDOWN and their like pass
+	switch word, rest, _ := strings.Cut(refusal.Error(), " "); word {
+	case "LOADING", "BUSY", "MISCONF", "OOM", "READONLY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK":
 		return ""
+	case "WRONGPASS", "NOAUTH":
+		return "correct Config.Valkey.Username and Config.Valkey.Password, or what AuthCredentialsFn returns"
+	case "DENIED":
+		return "give the server a password, and set Config.Valkey.Password"
+	default:
+		if word == "max" && strings.HasPrefix(rest, "number of clients") {
+			return ""
+		}
+		return fmt.Sprintf("Config.Valkey must name a Valkey of 7.2 and up or a Redis of 7.0 and up, and its Username be allowed +set +get +pttl +del +eval +time ~%s*", g.config.Prefix)
 	}
 }

@@ -22,9 +22,10 @@ const (
 const (
 	// publishScript: KEYS[1] the key; ARGV[1] the entry, ARGV[2] its end in Unix
 	// ms by the server's clock. An entry begins with its order; whatever else
-	// stands there gives way, and so does what would never end. It returns the
-	// server's time in ms.
+	// stands there gives way, of any type, and so does what would never end. It
+	// returns the server's time in ms.
 	publishScript = `local held = redis.pcall('GET', KEYS[1])
+if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
 local order = type(held) == 'string' and string.match(held, '^e1' .. string.rep('%x', 25))
 if not order or order < string.sub(ARGV[1], 1, 27) or redis.call('PTTL', KEYS[1]) < 0 then
   redis.call('SET', KEYS[1], ARGV[1], 'PXAT', ARGV[2])

@@ -36,20 +36,32 @@ func TestCosts(t *testing.T) {
 		from                ledger.Source // "": in flight
 		questions, postgres int
 	}{
-		{"first execution, derived, attempt 1",
-			func(n string) gate.Request { return derived(n, 1) }, nil, writes, ledger.Executed, 0, 3},
-		{"first execution, derived, attempt 1, at once",
-			func(n string) gate.Request { return atOnce(derived(n, 1)) }, nil, writes, ledger.Executed, 0, 3},
-		{"first execution, at once",
-			func(n string) gate.Request { return atOnce(business(n)) }, nil, writes, ledger.Executed, 1, 3},
-		{"first execution, derived, attempt 2, at once",
-			func(n string) gate.Request { return atOnce(derived(n, 2)) }, nil, writes, ledger.Executed, 1, 3},
+		{
+			"first execution, derived, attempt 1",
+			func(n string) gate.Request { return derived(n, 1) }, nil, writes, ledger.Executed, 0, 3,
+		},
+		{
+			"first execution, derived, attempt 1, at once",
+			func(n string) gate.Request { return atOnce(derived(n, 1)) }, nil, writes, ledger.Executed, 0, 3,
+		},
+		{
+			"first execution, at once",
+			func(n string) gate.Request { return atOnce(business(n)) }, nil, writes, ledger.Executed, 1, 3,
+		},
+		{
+			"first execution, derived, attempt 2, at once",
+			func(n string) gate.Request { return atOnce(derived(n, 2)) }, nil, writes, ledger.Executed, 1, 3,
+		},
 		{"first execution, late", business, nil, writes, ledger.Executed, 1, 4},
-		{"a body that never asks, derived, attempt 1",
-			func(n string) gate.Request { return derived(n, 1) }, nil, silent, ledger.Executed, 0, 1},
+		{
+			"a body that never asks, derived, attempt 1",
+			func(n string) gate.Request { return derived(n, 1) }, nil, silent, ledger.Executed, 0, 1,
+		},
 		{"gate hit", business, finished, writes, ledger.GateReplay, 1, 0},
-		{"gate hit, at once",
-			func(n string) gate.Request { return atOnce(business(n)) }, finished, writes, ledger.GateReplay, 1, 0},
+		{
+			"gate hit, at once",
+			func(n string) gate.Request { return atOnce(business(n)) }, finished, writes, ledger.GateReplay, 1, 0,
+		},
 		{"in flight at the gate", business, func(t *testing.T, req gate.Request) {
 			b.put(t, req, gate.NewToken(false, 1).Encode(), time.Minute)
 		}, writes, "", 1, 1},

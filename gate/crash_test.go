@@ -86,7 +86,7 @@ func (b *bundle) crashes(t *testing.T, proxy *wire.Proxy, at wire.Match, c crash
 	c.DSN, c.Valkey, c.Prefix = b.link, b.resp.Addr(), b.prefix
 	told, err := json.Marshal(c)
 	require.NoError(t, err)
-	worker := exec.CommandContext(t.Context(), os.Args[0])
+	worker := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // the test binary itself
 	worker.Env = append(os.Environ(), crashEnv+"="+string(told))
 	worker.Stderr = os.Stderr
 	started := make(chan struct{})
@@ -114,18 +114,30 @@ func TestCrashes(t *testing.T) {
 		token bool          // a dead worker's token stands
 		from  ledger.Source // where the next delivery's result is from
 	}{
-		"before the gate": {onValkey,
-			func(key string) wire.Match { return wire.Command("SET", key) }, false, ledger.Executed},
-		"after the gate, before the claim": {onValkey,
-			func(key string) wire.Match { return wire.AnswerTo(wire.Command("SET", key)) }, true, ledger.Executed},
-		"after the claim, in the body": {onPostgres,
-			func(string) wire.Match { return wire.AnswerTo(wire.HasPrefix("insert into effects")) }, true, ledger.Executed},
-		"before COMMIT": {onPostgres,
-			func(string) wire.Match { return wire.Commit() }, true, ledger.Executed},
-		"after COMMIT, before the copy": {onPostgres,
-			func(string) wire.Match { return wire.AnswerTo(wire.Commit()) }, true, ledger.LedgerReplay},
-		"after the copy, before it is heard of": {onValkey,
-			func(key string) wire.Match { return wire.AnswerTo(wire.Command("EVAL", key)) }, false, ledger.GateReplay},
+		"before the gate": {
+			onValkey,
+			func(key string) wire.Match { return wire.Command("SET", key) }, false, ledger.Executed,
+		},
+		"after the gate, before the claim": {
+			onValkey,
+			func(key string) wire.Match { return wire.AnswerTo(wire.Command("SET", key)) }, true, ledger.Executed,
+		},
+		"after the claim, in the body": {
+			onPostgres,
+			func(string) wire.Match { return wire.AnswerTo(wire.HasPrefix("insert into effects")) }, true, ledger.Executed,
+		},
+		"before COMMIT": {
+			onPostgres,
+			func(string) wire.Match { return wire.Commit() }, true, ledger.Executed,
+		},
+		"after COMMIT, before the copy": {
+			onPostgres,
+			func(string) wire.Match { return wire.AnswerTo(wire.Commit()) }, true, ledger.LedgerReplay,
+		},
+		"after the copy, before it is heard of": {
+			onValkey,
+			func(key string) wire.Match { return wire.AnswerTo(wire.Command("EVAL", key)) }, false, ledger.GateReplay,
+		},
 	} {
 		for kind, isDerived := range map[string]bool{"derived": true, "named": false} {
 			t.Run(name+", "+kind, func(t *testing.T) {

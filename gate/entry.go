@@ -82,7 +82,7 @@ func (e Entry) encode() string {
 	b = append(b, kindEntry, wireVersion)
 	b = append(b, e.order()...)
 	b = append(b, e.Fingerprint[:]...)
-	b = append(b, byte(len(e.Outcome.Encoding))) // at most 64: the ledger's rule
+	b = append(b, byte(len(e.Outcome.Encoding))) //nolint:gosec // at most 64: the ledger's rule
 	b = append(b, e.Outcome.Encoding...)
 	if e.Outcome.Data == nil {
 		return string(append(b, noData))

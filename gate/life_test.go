@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/effectonce/effectonce/gate"
+	"github.com/effectonce/effectonce/internal/clock"
 	"github.com/effectonce/effectonce/internal/itest"
 	"github.com/effectonce/effectonce/internal/ledgertest"
 	"github.com/effectonce/effectonce/internal/wire"
@@ -24,14 +25,14 @@ const margin = 2 * time.Second
 // endsBeforeItsRow requires that the entry at the gate ends before its row.
 func (b *bundle) endsBeforeItsRow(t *testing.T, req gate.Request) {
 	t.Helper()
-	began := time.Now()
+	began := clock.Now()
 	_, entry, life := b.stands(t, req)
 	require.NotNil(t, entry)
 	row, ok, err := b.store.Look(t.Context(), ledger.Ref{Owner: req.Owner, Key: req.Key})
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Positive(t, life)
-	require.LessOrEqual(t, life, row.Left+time.Since(began)-margin)
+	require.LessOrEqual(t, life, row.Left+clock.Since(began)-margin)
 }
 
 // waitInPostgres lets time pass on the server.

@@ -92,7 +92,7 @@ func TestValkeyFails(t *testing.T) {
 				if way.heal != nil {
 					require.NoError(t, way.heal(t.Context(), server))
 				}
-				b.replayed(t, req)
+				b.replayed(t, business(step))
 			}
 		})
 	}
@@ -220,10 +220,10 @@ func TestACallerInAHurry(t *testing.T) {
 			err := (<-done).err
 			cancel()
 			require.ErrorIs(t, err, ctx.Err())
-			require.Zero(t, b.attribute(t, gate.AttrDegraded).AsString())
+			require.Empty(t, b.attribute(t, gate.AttrDegraded).AsString())
 			held.Release()
 			b.runs(t, patient(business("b")), writes("b"), ledger.Executed)
-			require.Zero(t, b.attribute(t, gate.AttrDegraded).AsString(), "the gate has answered")
+			require.Empty(t, b.attribute(t, gate.AttrDegraded).AsString(), "the gate has answered")
 			b.settle(t)
 			token, _, _ := b.stands(t, business("a"))
 			require.Nil(t, token, "what the caller left behind is taken away")

@@ -110,7 +110,7 @@ func TestInFlight(t *testing.T) {
 			}
 			require.Equal(t, ledger.CodeInFlight, ledger.CodeOf(err))
 			var e *ledger.Error
-			require.True(t, errors.As(err, &e))
+			require.ErrorAs(t, err, &e)
 			require.Positive(t, e.RetryAfter)
 			require.LessOrEqual(t, e.RetryAfter, time.Minute)
 			require.Greater(t, e.RetryAfter, 30*time.Second, "the lease that is left")
