@@ -65,7 +65,7 @@ func (g *Gate) Enter(ctx context.Context, name string, token Token, lease time.D
 		err error
 	}
 	asked := make(chan reply, 1)
-	if !g.spawn(func() {
+	if !g.spawn(func() { //nolint:contextcheck // what it connects serves every caller, and ends with none of them
 		answer, err := g.ask(g.config.Prefix+name, token, lease)
 		report(err)
 		asked <- reply{answer, err}

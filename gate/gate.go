@@ -67,7 +67,7 @@ func (g *Gate) Start(ctx context.Context) error {
 	started, closed := g.started, g.closed
 	if g.started = true; !started && !closed {
 		g.running.Add(1)
-		go g.copy()
+		go g.copy() //nolint:contextcheck // what it connects serves every caller, and ends with none of them
 	}
 	g.mu.Unlock()
 	switch {
@@ -95,7 +95,7 @@ func (g *Gate) connectWithin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, StartTimeout)
 	defer cancel()
 	connected := make(chan error, 1)
-	g.spawn(func() {
+	g.spawn(func() { //nolint:contextcheck // what it connects serves every caller, and ends with none of them
 		_, err := g.connect()
 		connected <- err
 	})

@@ -2,7 +2,6 @@ package gate_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 

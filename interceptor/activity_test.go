@@ -52,7 +52,9 @@ func (l *losesInbound) ExecuteActivity(ctx context.Context, in *sdkinterceptor.E
 }
 
 func losing(n int32) change {
-	return func(_ *bundle, o *client.Options) { o.Interceptors = append(o.Interceptors, &bothSides{loses: newLoses(n)}) }
+	return func(_ *bundle, o *client.Options) {
+		o.Interceptors = append(o.Interceptors, &bothSides{loses: newLoses(n)})
+	}
 }
 
 // bothSides lets a worker's interceptor go into a client's options, outside the plugin's.
@@ -120,7 +122,7 @@ func TestLostAnswersAreReplayed(t *testing.T) {
 			require.Equal(t, []string{"completed/1"}, b.statuses(t))
 		})
 	}
-	t.Cleanup(func() { assert.Equal(t, int32(len(activities)), runs.Load(), "each body ran once") })
+	t.Cleanup(func() { assert.EqualValues(t, len(activities), runs.Load(), "each body ran once") })
 }
 
 func transferOnce(ctx context.Context, tx pgx.Tx, in string) (string, error) {
