@@ -7,8 +7,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// Workflow makes one transfer.
-func Workflow(ctx workflow.Context, t Transfer) (Receipt, error) {
+// MoneyTransfer is the workflow: it makes one transfer.
+func MoneyTransfer(ctx workflow.Context, t Transfer) (Receipt, error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout:    2 * time.Second, // a dead worker is found out after this
 		ScheduleToCloseTimeout: 5 * time.Minute,

@@ -35,7 +35,7 @@ func TestWorkflowMovesMoney(t *testing.T) {
 	t.Parallel()
 	pool, _ := accounts(t)
 	env := environment(t, pool)
-	env.ExecuteWorkflow(transfer.Workflow, transfer.Transfer{ID: "t-1", From: "alice", To: "bob", Amount: 10})
+	env.ExecuteWorkflow(transfer.MoneyTransfer, transfer.Transfer{ID: "t-1", From: "alice", To: "bob", Amount: 10})
 	require.NoError(t, env.GetWorkflowError())
 	var receipt transfer.Receipt
 	require.NoError(t, env.GetWorkflowResult(&receipt))
@@ -49,7 +49,7 @@ func TestWhoCannotPayMovesNothing(t *testing.T) {
 	t.Parallel()
 	pool, _ := accounts(t)
 	env := environment(t, pool)
-	env.ExecuteWorkflow(transfer.Workflow, transfer.Transfer{ID: "t-1", From: "alice", To: "bob", Amount: 1001})
+	env.ExecuteWorkflow(transfer.MoneyTransfer, transfer.Transfer{ID: "t-1", From: "alice", To: "bob", Amount: 1001})
 	var failure *temporal.ApplicationError
 	require.ErrorAs(t, env.GetWorkflowError(), &failure)
 	assert.Equal(t, "InsufficientFunds", failure.Type())

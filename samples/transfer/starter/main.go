@@ -22,7 +22,7 @@ func main() {
 
 	t := transfer.Transfer{ID: rand.Text(), From: "alice", To: "bob", Amount: 10}
 	options := client.StartWorkflowOptions{ID: "transfer-" + t.ID, TaskQueue: transfer.TaskQueue}
-	run, err := c.ExecuteWorkflow(context.Background(), options, transfer.Workflow, t)
+	run, err := c.ExecuteWorkflow(context.Background(), options, transfer.MoneyTransfer, t)
 	if err != nil {
 		log.Panicln("Unable to execute workflow:", err)
 	}

@@ -38,7 +38,7 @@ func main() {
 	defer c.Close()
 
 	w := worker.New(c, transfer.TaskQueue, worker.Options{})
-	w.RegisterWorkflow(transfer.Workflow)
+	w.RegisterWorkflow(transfer.MoneyTransfer)
 	w.RegisterActivity(transfer.MoveMoney)
 	if err := w.Run(worker.InterruptCh()); err != nil {
 		log.Panicln("Unable to run worker:", err)
