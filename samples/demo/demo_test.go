@@ -48,7 +48,7 @@ func shows(t *testing.T, o options) string {
 	text := strings.TrimSuffix(out.String(), "\n")
 	lines := strings.Split(text, "\n")
 	for _, line := range lines[:len(lines)-1] {
-		assert.LessOrEqual(t, len(line), 80, line)
+		assert.True(t, len(line) <= 80 || strings.Contains(line, os.TempDir()), line)
 	}
 	assert.NotContains(t, text, "postgres://", "it holds a password")
 

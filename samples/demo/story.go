@@ -84,7 +84,7 @@ func (d *demo) withoutValkey(ctx context.Context) error {
 	d.title("With the plugin: Valkey dies")
 	d.say("%d transfers", crowd)
 	var fault error
-	died := d.pg.Arm(wire.Rule{Match: nth(5, d.committed), Do: func(*wire.Event) {
+	died := d.pg.Arm(wire.Rule{Match: nth(5, d.committed), Do: func(*wire.Event) { //nolint:contextcheck // a kill waits for the kernel alone
 		fault = d.killValkey()
 		d.say("Valkey %s", d.death())
 	}})

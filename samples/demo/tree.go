@@ -2,16 +2,11 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/effectonce/effectonce/gate"
 	"github.com/effectonce/effectonce/ledger"
@@ -66,31 +61,4 @@ func (d *demo) took(s span) string {
 	default:
 		return "never ended"
 	}
-}
-
-// leave starts workers again, and says how to look at what there is.
-func (d *demo) leave(ctx context.Context) error {
-	if err := d.fleet.start(ctx, workers); err != nil {
-		return err
-	}
-	d.title("All is left running. Ctrl-C ends it.")
-	if ui := d.temporal.UIAddress(); ui != "" {
-		d.print("  http://" + ui)
-	}
-	config, err := pgconn.ParseConfig(d.dsn)
-	if err != nil {
-		return err
-	}
-	password := ""
-	if d.postgres.Owned() {
-		file := filepath.Join(os.TempDir(), d.id+".pgpass")
-		line := fmt.Sprintf("%s:%d:*:%s:%s\n", config.Host, config.Port, config.User, config.Password)
-		if err := os.WriteFile(file, []byte(line), 0o600); err != nil {
-			return fmt.Errorf("write the password for psql: %w", err)
-		}
-		d.passfile, password = file, "PGPASSFILE="+file+" "
-	}
-	d.print(fmt.Sprintf("  %spsql -h %s -p %d -U %s %s", password, config.Host, config.Port, config.User, config.Database))
-	d.print("  valkey-cli -u redis://" + d.valkey.Addr())
-	return nil
 }
