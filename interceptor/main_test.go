@@ -27,7 +27,12 @@ import (
 	"github.com/effectonce/effectonce/internal/ledgertest"
 )
 
-func TestMain(m *testing.M) { os.Exit(itest.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(victimEnv) != "" {
+		os.Exit(victimMain())
+	}
+	os.Exit(itest.Main(m))
+}
 
 // bundle is what a test of the plugin has: a database, a prefix at the gate and
 // a task queue of its own, on real servers.
