@@ -3,13 +3,11 @@ package interceptor_test
 import (
 	"context"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 	"go.temporal.io/sdk/activity"
@@ -240,16 +238,16 @@ func TestFiftyActivitiesOnAPoolOfOne(t *testing.T) {
 	dsn := ledgertest.Database(t)
 	b := setupOn(t, dsn, itest.Pool(t, dsn, func(c *pgxpool.Config) { c.MaxConns = 1 }))
 	b.worker(t, registerTransfer)
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			_, err := b.call(t, workflow.ActivityOptions{StartToCloseTimeout: 40 * time.Second}, "does", "one of fifty")
-			assert.NoError(t, err)
-		}()
+	runs := make([]client.WorkflowRun, 50)
+	for i := range runs {
+		var err error
+		runs[i], err = b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue}, one,
+			withDefaults(workflow.ActivityOptions{StartToCloseTimeout: 40 * time.Second}), "does", []any{"one of fifty"})
+		require.NoError(t, err)
 	}
-	wg.Wait()
+	for _, run := range runs {
+		require.NoError(t, run.Get(t.Context(), nil))
+	}
 	require.Equal(t, 50, b.effects(t, "one of fifty"))
 }
 
