@@ -54,7 +54,7 @@ func shows(t *testing.T, o options) string {
 
 	var last map[string]int
 	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &last), text)
-	for _, name := range []string{"doubled", "lost"} {
+	for _, name := range []string{"doubled", "lost", "wrong_receipts"} {
 		assert.Contains(t, last, name)
 		assert.Zero(t, last[name], name)
 	}
@@ -97,6 +97,7 @@ func TestEachFigureCounts(t *testing.T) {
 		"killed_after_commit": func(f *figures) { f.KilledAfterCommit = 0 },
 		"doubled":             func(f *figures) { f.Doubled = 1 },
 		"lost":                func(f *figures) { f.Lost = 1 },
+		"wrong_receipts":      func(f *figures) { f.WrongReceipts = 1 },
 		"gate_hits":           func(f *figures) { f.GateHits = 0 },
 		"ledger_replays":      func(f *figures) { f.LedgerReplays = 0 },
 		"degraded":            func(f *figures) { f.Degraded = 0 },
