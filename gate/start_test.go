@@ -222,6 +222,8 @@ func TestCloseDrains(t *testing.T) {
 	require.NoError(t, g.Close(t.Context()))
 	require.NoError(t, g.Close(t.Context()), "once more is no harm")
 	require.Zero(t, g.Dropped())
+	// The proxy hears of it a little later.
+	require.Eventually(t, func() bool { return len(b.resp.Conns()) == 1 }, time.Minute, time.Millisecond, "the other gate's")
 	held, err := b.direct.Do(t.Context(), b.direct.B().Get().Key(b.prefix+"drained").Build()).AsBytes()
 	require.NoError(t, err)
 	_, entry, err := gate.Decode(held)
