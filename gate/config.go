@@ -25,9 +25,10 @@ const (
 // default.
 type Config struct {
 	// Valkey is how the server is reached: Valkey 7.2 and up, or Redis 7.0 and
-	// up. Retries and client-side caching are switched off whatever it says. One
-	// connection is used for each server unless PipelineMultiplex says otherwise,
-	// and one that is silent for ConnWriteTimeout (default 1 s) is given up.
+	// up. Retries, client-side caching and reading from replicas are switched off
+	// whatever it says. One connection is used for each server unless
+	// PipelineMultiplex says otherwise, and one that is silent for ConnWriteTimeout
+	// (default 1 s) is given up.
 	Valkey valkey.ClientOption
 	// Prefix begins every key. Default "effectonce:".
 	Prefix string
@@ -69,6 +70,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Valkey.DisableRetry = true
 	c.Valkey.DisableCache = true
+	c.Valkey.SendToReplicas, c.Valkey.Standalone.ReplicaAddress = nil, nil
 	if c.Valkey.Dialer.Timeout == 0 {
 		c.Valkey.Dialer.Timeout = StartTimeout
 	}
@@ -85,6 +87,9 @@ func (c Config) validate() error {
 	var faults []error
 	if len(c.Valkey.InitAddress) == 0 {
 		faults = append(faults, errors.New("Config.Valkey.InitAddress is empty: name at least one host:port"))
+	}
+	if c.Valkey.ReplicaOnly {
+		faults = append(faults, errors.New("Config.Valkey.ReplicaOnly is set: the gate writes, name the primary"))
 	}
 	if c.Timeout < time.Millisecond {
 		faults = append(faults, fmt.Errorf("Config.Timeout is %s: use at least 1ms, or 0 for %s", c.Timeout, DefaultTimeout))

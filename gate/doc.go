@@ -22,6 +22,17 @@
 //  4. Release. After a failure the token is taken away if it is still ours;
 //     never while a commit is in doubt.
 //
+// # How far Valkey may go
+//
+// A question runs beside its caller, who leaves it at Config.Timeout or when its
+// own context ends: a caller in a hurry neither breaks the connection that others
+// use nor speaks against the server. One failure opens the breaker; then nobody
+// asks, and copies are dropped, until one question after Config.Probe is the
+// probe. Tokens end with their lease. An entry's end is reckoned by Valkey's own
+// clock as its newest answer showed it, so that a copy that was long on its way
+// lives no longer for it. What isn't ours at a key, or would never end, is no
+// answer: the ledger decides, and its outcome takes the place.
+//
 // This package may import ledger, internal packages, valkey-go, the circuit
 // breaker and the OpenTelemetry API; never interceptor, purge or Temporal.
 package gate

@@ -21,8 +21,8 @@ import (
 
 func TestEveryFaultIsNamed(t *testing.T) {
 	t.Parallel()
-	_, err := gate.New(gate.Config{Timeout: -1, Probe: time.Microsecond, MaxEntryBytes: -1, Queue: -1})
-	for _, field := range []string{"Valkey.InitAddress", "Timeout", "Probe", "MaxEntryBytes", "Queue"} {
+	_, err := gate.New(gate.Config{Valkey: valkey.ClientOption{ReplicaOnly: true}, Timeout: -1, Probe: time.Microsecond, MaxEntryBytes: -1, Queue: -1})
+	for _, field := range []string{"Valkey.InitAddress", "Valkey.ReplicaOnly", "Timeout", "Probe", "MaxEntryBytes", "Queue"} {
 		require.ErrorContains(t, err, "Config."+field)
 	}
 	_, err = gate.New(gate.Config{Valkey: valkey.ClientOption{InitAddress: []string{"localhost:1"}}})
