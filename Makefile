@@ -6,6 +6,8 @@ tested  := $(foreach module,$(modules),$(if $(shell git ls-files '$(module)/*_te
 
 # The Temporal SDK that `make compat` tries: a version, or `latest`.
 TEMPORAL_SDK ?= v1.51.0
+# The pgx that it tries along with it.
+PGX ?= v5.13.0
 # More flags for go test: make test TESTFLAGS=-v
 TESTFLAGS ?=
 
@@ -13,7 +15,9 @@ cache := $(CURDIR)/.cache
 withservers := $(cache)/withservers
 
 .DEFAULT_GOAL := help
-.PHONY: help deps test check compat demo fmt tidy $(withservers)
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
+.PHONY: help deps test check compat crash demo fmt tidy $(withservers)
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,11 +32,14 @@ test: deps ## run every module's tests, on servers started for the run
 check: ## format, vet, lint, tidiness, documents
 	scripts/check
 
-compat: deps ## run the tests against the newest Temporal SDK
+compat: deps ## run the tests against the newest Temporal SDK and pgx
 	cp go.mod $(cache)/newest.mod
 	cp go.sum $(cache)/newest.sum
-	go get -modfile=$(cache)/newest.mod go.temporal.io/sdk@$(TEMPORAL_SDK)
+	go get -modfile=$(cache)/newest.mod go.temporal.io/sdk@$(TEMPORAL_SDK) github.com/jackc/pgx/v5@$(PGX)
 	$(withservers) go test -mod=mod -modfile=$(cache)/newest.mod -race -shuffle=on -count=1 $(TESTFLAGS) $(patsubst %,./%/...,$(wildcard interceptor gate ledger purge))
+
+crash: deps ## name each crash point while its test dies there
+	$(withservers) go test -race -count=1 -v -run 'Crash|Doubt|Dies|Lost|Vanish|Stays' ./ledger ./gate ./interceptor | grep -E '^ *--- |^(ok|FAIL|PASS)|panic'
 
 demo: deps ## watch a worker die after its commit, and the money move once
 	cd samples && go run ./demo

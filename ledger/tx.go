@@ -90,8 +90,16 @@ func (t *guarded) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 	}
 	results := t.conn.SendBatch(ctx, b)
 	t.open = func() { _ = results.Close() }
-	return results
+	return guardedBatch{results, t}
 }
+
+// guardedBatch keeps the transaction that pgx 5.13's batches hand out guarded.
+type guardedBatch struct {
+	pgx.BatchResults
+	t *guarded
+}
+
+func (b guardedBatch) Tx() pgx.Tx { return b.t }
 
 func (t *guarded) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
 	if t.closed.Load() {

@@ -53,6 +53,24 @@ func TestTheBodyCannotEndTheTransaction(t *testing.T) {
 	require.Equal(t, 1, b.effects(t, "a"))
 }
 
+// TestABatchHandsOutNoTransactionToEnd: since pgx 5.13 a batch may.
+func TestABatchHandsOutNoTransactionToEnd(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.inTx(t, "a", func(ctx context.Context, tx pgx.Tx) {
+		batch := &pgx.Batch{}
+		batch.Queue("begin")
+		results := tx.SendBatch(ctx, batch)
+		assert.NoError(t, results.Close())
+		handed, ok := results.(interface{ Tx() pgx.Tx })
+		assert.True(t, ok)
+		assert.ErrorIs(t, handed.Tx().Commit(ctx), ledger.ErrTxOwned)
+		assert.NoError(t, ledgertest.Write(ctx, tx, "a"))
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, b.effects(t, "a"))
+}
+
 func TestSavepointsCopyAndLargeObjects(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
