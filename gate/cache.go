@@ -99,7 +99,7 @@ func (g *Gate) ask(key string, token Token, lease time.Duration) (Answer, error)
 	if err != nil {
 		return Answer{}, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), max(g.config.Timeout, commandTimeout))
+	ctx, cancel := context.WithTimeout(context.Background(), g.config.commandTimeout())
 	defer cancel()
 	replies := client.DoMulti(ctx,
 		client.B().Set().Key(key).Value(token.encode()).Nx().Get().PxMilliseconds(milliseconds(lease)).Build(),

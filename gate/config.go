@@ -28,7 +28,7 @@ type Config struct {
 	// up. Retries, client-side caching and reading from replicas are switched off
 	// whatever it says. One connection is used for each server unless
 	// PipelineMultiplex says otherwise, and one that is silent for ConnWriteTimeout
-	// (default 1 s) is given up.
+	// (default 1 s, or Timeout where that is longer) is given up.
 	Valkey valkey.ClientOption
 	// Prefix begins every key. Default "effectonce:".
 	Prefix string
@@ -75,13 +75,17 @@ func (c Config) withDefaults() Config {
 		c.Valkey.Dialer.Timeout = StartTimeout
 	}
 	if c.Valkey.ConnWriteTimeout == 0 {
-		c.Valkey.ConnWriteTimeout = commandTimeout
+		c.Valkey.ConnWriteTimeout = c.commandTimeout()
 	}
 	if c.Valkey.PipelineMultiplex == 0 {
 		c.Valkey.PipelineMultiplex = -1 // one connection
 	}
 	return c
 }
+
+// commandTimeout bounds what is asked of the server off the caller's path, where
+// there is no hurry.
+func (c Config) commandTimeout() time.Duration { return max(c.Timeout, time.Second) }
 
 func (c Config) validate() error {
 	var faults []error

@@ -6,14 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/valkey-io/valkey-go"
 )
-
-// commandTimeout bounds what is asked of the server off the caller's path; on
-// it, Config.Timeout does.
-const commandTimeout = time.Second
 
 var (
 	errNotConnected = errors.New("gate: not connected")
@@ -63,7 +58,7 @@ func (g *Gate) check(client valkey.Client) error {
 	defer cancel()
 	key := g.config.Prefix + "start/" + rand.Text()
 	replies := client.DoMulti(ctx,
-		client.B().Set().Key(key).Value("1").Nx().Get().PxMilliseconds(commandTimeout.Milliseconds()).Build(),
+		client.B().Set().Key(key).Value("1").Nx().Get().PxMilliseconds(StartTimeout.Milliseconds()).Build(),
 		client.B().Pttl().Key(key).Build(),
 		client.B().Eval().Script(releaseScript).Numkeys(1).Key(key).Arg("1").Build(),
 		client.B().Eval().Script(publishScript).Numkeys(1).Key(key).Arg("1", "1").Build(), // ended long ago
@@ -88,7 +83,7 @@ func (g *Gate) cure(err error) string {
 	if !ok {
 		return ""
 	}
-	switch word, rest, _ := strings.Cut(refusal.Error(), " "); word {
+	switch word, _, _ := strings.Cut(refusal.Error(), " "); word {
 	case "LOADING", "BUSY", "MISCONF", "OOM", "READONLY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK":
 		return ""
 	case "WRONGPASS", "NOAUTH":
@@ -96,9 +91,6 @@ func (g *Gate) cure(err error) string {
 	case "DENIED":
 		return "give the server a password, and set Config.Valkey.Password"
 	default:
-		if word == "max" && strings.HasPrefix(rest, "number of clients") {
-			return ""
-		}
 		return fmt.Sprintf("Config.Valkey must name a Valkey of 7.2 and up or a Redis of 7.0 and up, and its Username be allowed +set +get +pttl +del +eval +time ~%s*", g.config.Prefix)
 	}
 }

@@ -136,7 +136,7 @@ func (g *Gate) try(batch []job) (failed int, err error) {
 	for i, j := range batch {
 		commands[i] = j.command(client, g.clock.now())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), g.config.commandTimeout())
 	defer cancel()
 	for i, r := range client.DoMulti(ctx, commands...) {
 		switch e := r.Error(); {

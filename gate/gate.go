@@ -81,7 +81,7 @@ func (g *Gate) Start(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errRefused) || ctx.Err() != nil:
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StartTimeout)
 		defer cancel()
 		return errors.Join(fmt.Errorf("gate: start: %w", err), g.Close(ctx))
 	}

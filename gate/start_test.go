@@ -146,6 +146,28 @@ func TestARefusedConnectionStartsDegraded(t *testing.T) {
 	}
 }
 
+// TestWhatPassesStartsDegraded: the server answers and refuses, for a while.
+func TestWhatPassesStartsDegraded(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"OOM":                   {"--maxmemory", "1", "--maxmemory-policy", "noeviction"},
+		"READONLY":              {"--replicaof", "127.0.0.1 1"},
+		"max number of clients": {"--maxclients", "1"},
+	} {
+		server := itest.PrivateValkey(t, servers.ValkeyOptions{Args: args})
+		dial(t, server.Addr()) // is the one client
+		log := &logged{}
+		g, err := start(t, gate.Config{
+			Valkey: valkey.ClientOption{InitAddress: []string{server.Addr()}},
+			Probe:  time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		require.NoError(t, err, name)
+		require.Equal(t, 1, log.count("gate away"), name)
+		_, err = g.Enter(t.Context(), "a", gate.NewToken(false, 1), time.Minute)
+		require.ErrorIs(t, err, gate.ErrOpen)
+	}
+}
+
 // TestABlackHoleAtTheStart: nothing answers; the gate starts degraded.
 func TestABlackHoleAtTheStart(t *testing.T) {
 	t.Parallel()
@@ -242,7 +264,7 @@ func TestCloseDrains(t *testing.T) {
 // then ends by itself.
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setup(t, func(o *options) { o.gate = func(c *gate.Config) { c.Timeout = 0 } })
 	b.resp.BlackHole()
 	require.NoError(t, b.gate.Publish("a", gate.Entry{RowID: 1, Attempt: 1}, time.Minute))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -247,3 +247,51 @@ func TestASlowHandshakeIsFinished(t *testing.T) {
 	b.runs(t, business("a"), writes("a"), ledger.Executed)
 	b.replayed(t, business("a"))
 }
+
+// TestPostgreSQLIsAway: what the gate has is replayed without it; anything else
+// says that it is away.
+func TestPostgreSQLIsAway(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.runs(t, business("a"), writes("a"), ledger.Executed)
+	b.settle(t)
+	b.pg.Down()
+	b.pg.Cut()
+	b.runs(t, business("a"), never(t), ledger.GateReplay)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err := b.runner.Execute(ctx, business("b"), never(t))
+	require.Equal(t, ledger.CodeUnavailable, ledger.CodeOf(err))
+	b.settle(t)
+	require.NoError(t, b.pg.Heal())
+	b.runs(t, business("b"), writes("b"), ledger.Executed)
+	require.Equal(t, 1, b.effects(t, "b"))
+}
+
+// TestPostgreSQLWasNeverThere: without the ledger's identity nothing can be
+// asked of the gate.
+func TestPostgreSQLWasNeverThere(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.pg.Refuse()
+	b.quiet(t)
+	_, err := b.runner.Execute(t.Context(), business("a"), never(t))
+	require.Equal(t, ledger.CodeUnavailable, ledger.CodeOf(err))
+	require.Equal(t, "no_identity", b.attribute(t, gate.AttrDegraded).AsString())
+	require.Zero(t, b.resp.Stats().RoundTrips)
+	require.NoError(t, b.pg.Heal())
+	b.runs(t, business("a"), writes("a"), ledger.Executed)
+}
+
+// TestWithoutAGate the ledger alone decides.
+func TestWithoutAGate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.runner = b.newRunner(t, nil)
+	b.quiet(t)
+	b.runs(t, business("a"), writes("a"), ledger.Executed)
+	b.runs(t, business("a"), never(t), ledger.LedgerReplay)
+	_, err := b.runner.Execute(t.Context(), business("b"), fails(errBody))
+	require.ErrorIs(t, err, errBody)
+	require.Zero(t, b.resp.Stats().RoundTrips)
+}
