@@ -86,6 +86,8 @@ func (g *Gate) cure(err error) string {
 	switch word, _, _ := strings.Cut(refusal.Error(), " "); word {
 	case "LOADING", "BUSY", "MISCONF", "OOM", "READONLY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK":
 		return ""
+	case "max": // number of clients reached
+		return ""
 	case "WRONGPASS", "NOAUTH":
 		return "correct Config.Valkey.Username and Config.Valkey.Password, or what AuthCredentialsFn returns"
 	case "DENIED":

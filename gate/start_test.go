@@ -158,11 +158,12 @@ func TestWhatPassesStartsDegraded(t *testing.T) {
 		dial(t, server.Addr()) // is the one client
 		log := &logged{}
 		g, err := start(t, gate.Config{
-			Valkey: valkey.ClientOption{InitAddress: []string{server.Addr()}},
+			Valkey: valkey.ClientOption{InitAddress: []string{server.Addr()}, ClientSetInfo: valkey.DisableClientSetInfo},
 			Probe:  time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		require.NoError(t, err, name)
 		require.Equal(t, 1, log.count("gate away"), name)
+		require.Equal(t, 1, log.count(name))
 		_, err = g.Enter(t.Context(), "a", gate.NewToken(false, 1), time.Minute)
 		require.ErrorIs(t, err, gate.ErrOpen)
 	}
