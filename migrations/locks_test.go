@@ -191,7 +191,7 @@ func TestAnotherMigratorIsWaitedForNoLongerThanLockWait(t *testing.T) {
 	exec(t, holder, "SELECT pg_advisory_unlock_all()")
 	_, err = m.Up(t.Context())
 	require.NoError(t, err)
-	assert.Empty(t, column[int64](t, pool, "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory'"))
+	assert.Empty(t, column[int64](t, pool, "SELECT objid::bigint FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"))
 }
 
 func TestWaitingEndsWithItsContext(t *testing.T) {

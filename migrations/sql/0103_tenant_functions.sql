@@ -25,7 +25,7 @@ SET lock_timeout = '100ms'
 AS $$
 DECLARE
     r record;
-    v_idle text;
+    v_limit text;
 BEGIN
     -- The row may vanish or change between the insert and the read: look again.
     FOR i IN 1..3 LOOP
@@ -77,10 +77,15 @@ BEGIN
             INSERT INTO idempotency_payloads (id, payload) VALUES (o_id, p_payload);
         END IF;
         IF p_idle_ms > 0 THEN
-            -- The transaction must end with the attempt, though its client vanishes. Never raised.
-            v_idle := current_setting('idle_in_transaction_session_timeout');
-            IF v_idle = '0' OR v_idle::interval > p_idle_ms * interval '1 millisecond' THEN
+            -- The transaction must end with the attempt, though its client vanishes: PostgreSQL 17 says so
+            -- exactly, before it the last statement counts. Neither is ever raised.
+            v_limit := current_setting('idle_in_transaction_session_timeout');
+            IF v_limit = '0' OR v_limit::interval > p_idle_ms * interval '1 millisecond' THEN
                 PERFORM set_config('idle_in_transaction_session_timeout', p_idle_ms::text, true);
+            END IF;
+            v_limit := current_setting('transaction_timeout', true);
+            IF v_limit = '0' OR v_limit::interval > p_idle_ms * interval '1 millisecond' THEN
+                PERFORM set_config('transaction_timeout', p_idle_ms::text, true);
             END IF;
         END IF;
         o_disposition := 'claimed';
