@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/effectonce/effectonce/internal/clock"
 	"github.com/effectonce/effectonce/ledger"
 )
 
@@ -111,14 +110,4 @@ func TestEntriesSortAsTheirOrders(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestTheServersClockIsNeverAhead of what the server's answer said, at the time
-// at which the answer was there.
-func TestTheServersClockIsNeverAhead(t *testing.T) {
-	t.Parallel()
-	c := serverClock{zero: clock.Now()}
-	began := clock.Now()
-	c.set(1_000_000)
-	require.LessOrEqual(t, c.now(), 1_000_000+clock.Since(began).Milliseconds())
 }
