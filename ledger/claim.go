@@ -48,7 +48,7 @@ func (s *Store) claim(ctx context.Context, req *Request) (*claim, found, error) 
 		case state == sqlLockNotAvailable:
 			return nil, found{inFlight: true}, nil
 		case state == sqlForeignKeyViolation:
-			return nil, found{}, NewError(CodeInvalid, fmt.Sprintf("the owner %s is not in the tenants table: create the tenant first, or correct its id", req.Owner), err)
+			return nil, found{}, unknownOwner(req.Owner, err)
 		case state == sqlSerialization, state == sqlDeadlock:
 			again = true
 		default:
@@ -58,6 +58,10 @@ func (s *Store) claim(ctx context.Context, req *Request) (*claim, found, error) 
 			return nil, found{}, unavailable("claim", err)
 		}
 	}
+}
+
+func unknownOwner(o Owner, cause error) *Error {
+	return NewError(CodeInvalid, fmt.Sprintf("the owner %s is not in the tenants table: create the tenant first, or correct its id", o), cause)
 }
 
 func (s *Store) claimOnce(ctx context.Context, req *Request) (*claim, found, error) {
@@ -71,7 +75,7 @@ func (s *Store) claimOnce(ctx context.Context, req *Request) (*claim, found, err
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(beginStatement(req.Isolation))
-	batch.Queue(s.statements(req.Owner).claim, claimArgs(req, Processing, idle, Outcome{})...)
+	batch.Queue(s.statements(req.Owner).claim, claimArgs(req, req.Retention, Processing, idle, Outcome{})...)
 	began := clock.Now()
 	var a answer
 	err = pipeline(ctx, conn.Conn, batch, func(results pgx.BatchResults) error {
@@ -95,12 +99,14 @@ func (s *Store) claimOnce(ctx context.Context, req *Request) (*claim, found, err
 	return &claim{session: conn, rowID: a.id, attempt: a.attempt, xid: *a.xid, began: began}, found{}, nil
 }
 
-func claimArgs(req *Request, status Status, idleMS int64, outcome Outcome) []any {
+// claimArgs are the claim's arguments: how long the row is to live, by when its
+// transaction must have ended (0: no transaction), and as what it is inserted.
+func claimArgs(req *Request, life time.Duration, status Status, idleMS int64, outcome Outcome) []any {
 	column, payload := "{}", []byte(nil)
 	if status != Processing {
 		column, payload = outcome.encode(false)
 	}
-	return ownerArgs(req.Owner, req.Key[:], req.Fingerprint[:], req.Retention.Milliseconds(), idleMS,
+	return ownerArgs(req.Owner, req.Key[:], req.Fingerprint[:], life.Milliseconds(), idleMS,
 		req.RerunPermanent, string(status), column, payload)
 }
 

@@ -27,6 +27,8 @@ func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, er
 
 	x := &Execution{store: s, req: &req, patience: newPatience(req.Wait)}
 	switch {
+	case req.Begin == BeginLeased:
+		return s.executeLeased(ctx, x, body)
 	case req.Begin == BeginAtOnce:
 		if _, err := x.begin(ctx); err != nil {
 			return x.answer(err)
@@ -90,7 +92,7 @@ func (s *Store) keepAs(ctx context.Context, req *Request, status Status, outcome
 	var a answer
 	conn, err := s.acquire(dctx)
 	if err == nil {
-		err = a.scan(conn.QueryRow(dctx, s.statements(req.Owner).claim, claimArgs(req, status, 0, outcome)...))
+		err = a.scan(conn.QueryRow(dctx, s.statements(req.Owner).claim, claimArgs(req, req.Retention, status, 0, outcome)...))
 		s.giveBack(ctx, conn.Conn)
 	}
 	if err == nil && a.disposition == "claimed" {

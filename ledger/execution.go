@@ -24,6 +24,7 @@ type Execution struct {
 	replay  *Result  // the claim found the execution finished
 	refused error    // the last claim failed
 	ended   bool
+	lease   *lease // of a leased claim
 }
 
 type contextKey struct{}
@@ -73,6 +74,13 @@ func (x *Execution) Asked() bool {
 	return x.asked
 }
 
+// Open reports whether the body's transaction is open.
+func (x *Execution) Open() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.tx != nil && !x.ended
+}
+
 // begin is steps 2 and 3: the claim, in one pipeline with BEGIN, and the
 // transaction handed to the body. In flight is waited for without a connection.
 func (x *Execution) begin(ctx context.Context) (pgx.Tx, error) {
@@ -81,6 +89,8 @@ func (x *Execution) begin(ctx context.Context) (pgx.Tx, error) {
 	switch {
 	case x.ended:
 		return nil, errEnded
+	case x.lease != nil:
+		return nil, ErrLeased
 	case x.tx != nil:
 		return x.tx, nil
 	case x.replay != nil:

@@ -19,6 +19,11 @@ const (
 	BeginLate Begin = iota
 	// BeginAtOnce begins before the body; the look is skipped.
 	BeginAtOnce
+	// BeginLeased has no transaction: the claim is committed before the body,
+	// with a lease, and the outcome is recorded after it, only if the claim is
+	// still ours. For effects outside PostgreSQL, which can't join its
+	// transaction: one runner at a time, with a fencing number to hand on.
+	BeginLeased
 )
 
 // Request is one execution: what it is called and how it may run. Key and
@@ -45,6 +50,10 @@ type Request struct {
 	// connection, before [CodeInFlight] is answered. Default 5 s; negative: not
 	// at all.
 	Wait time.Duration
+	// Lease is how long a leased claim bars others unless it is renewed, by
+	// PostgreSQL's clock. For [BeginLeased] only. Default: what is left of the
+	// context's deadline, or one minute without one; at least 1 ms.
+	Lease time.Duration
 	// RerunPermanent runs a key again whose recorded failure is permanent.
 	// Default: the failure is replayed.
 	RerunPermanent bool
@@ -84,6 +93,9 @@ func (r Request) validate() error {
 	case pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable:
 	default:
 		faults = append(faults, errors.New("Request.Isolation is unknown: use pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable"))
+	}
+	if r.Lease < 0 {
+		faults = append(faults, fmt.Errorf("Request.Lease is %s: use at least 1ms, or 0 for what is left of the deadline", r.Lease))
 	}
 	if r.Retention < time.Second {
 		faults = append(faults, fmt.Errorf("Request.Retention is %s: use at least 1s, or 0 for %s", r.Retention, DefaultRetention))

@@ -16,6 +16,8 @@ type statements struct {
 	finish string
 	fail   string
 	bar    string
+	record string
+	renew  string
 	look   string
 	doubt  string
 }
@@ -48,6 +50,10 @@ func newStatements(schema string, tenant bool) statements {
 		finish: call("finish", "bigint", "integer", "text", "text::jsonb", "bytea"),
 		fail:   call("fail", with("bytea", "bytea", "bigint", "integer", "text", "text::jsonb", "bytea", "bigint")...),
 		bar:    call("bar", with("bytea", "bytea", "bigint", "integer", "text::jsonb", "bigint")...),
+		record: call("record", "bigint", "integer", "text", "text::jsonb", "bytea", "bigint"),
+		renew: `UPDATE ` + q + table + `_keys
+   SET expires_at = clock_timestamp() + $3::bigint * interval '1 millisecond', updated_at = clock_timestamp()
+ WHERE id = $1::bigint AND attempt = $2::integer AND status = 'processing'`,
 		look: `SELECT k.id, k.attempt, k.status, k.request_fingerprint, k.outcome::text, p.payload,
        ceil(extract(epoch FROM k.expires_at - clock_timestamp()) * 1000)::bigint
   FROM ` + q + table + `_keys k LEFT JOIN ` + q + table + `_payloads p ON p.id = k.id
@@ -61,10 +67,11 @@ func newStatements(schema string, tenant bool) statements {
 }
 
 // identityQuery reads what tells this ledger from any other: the migration's
-// random id, the system identifier that initdb made, and the timeline, which a
-// promotion changes at once.
+// random id, the system identifier that initdb made, the database, and the
+// timeline, which a promotion changes at once.
 func identityQuery(q string) string {
 	return `SELECT l.ledger_id::text || '/' || (SELECT system_identifier FROM pg_control_system())::text || '/'
+              || (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())::text || '/'
               || CASE WHEN pg_is_in_recovery() THEN '-' ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS identity,
             pg_is_in_recovery() AS recovering
        FROM ` + q + `effectonce_ledger l`

@@ -78,7 +78,7 @@ func (s *Store) validateServer(ctx context.Context, conn *pgx.Conn) (text string
 		return "; the server is a standby or read-only: Config.Pool must reach the primary (target_session_attrs=read-write)", nil
 	}
 	rows, err := conn.Query(ctx, `SELECT t || '_' || f, p.oid IS NOT NULL, coalesce(has_function_privilege(p.oid, 'EXECUTE'), false)
-  FROM unnest($2::text[]) AS t CROSS JOIN unnest(ARRAY['claim', 'finish', 'fail', 'bar']) AS f
+  FROM unnest($2::text[]) AS t CROSS JOIN unnest(ARRAY['claim', 'finish', 'fail', 'bar', 'record']) AS f
   LEFT JOIN pg_proc p ON p.proname = t || '_' || f AND p.pronamespace = to_regnamespace(format('%I', $1::text))`, s.config.Schema, s.tables())
 	if err != nil {
 		return "", unavailable("validate", err)

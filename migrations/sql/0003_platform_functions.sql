@@ -202,3 +202,32 @@ BEGIN
 END;
 $$;
 -- +goose StatementEnd
+
+-- platform_idempotency_record writes the outcome of a claim that was committed with a
+-- lease. It changes nothing when the claim was taken over meanwhile, and says the
+-- same again when it is sent again because its answer was lost.
+-- +goose StatementBegin
+CREATE FUNCTION platform_idempotency_record(
+    p_id bigint, p_attempt integer, p_status text, p_outcome jsonb, p_payload bytea, p_expires_ms bigint,
+    OUT o_recorded boolean)
+LANGUAGE plpgsql
+SET search_path FROM CURRENT
+SET lock_timeout = '100ms'
+AS $$
+BEGIN
+    UPDATE platform_idempotency_keys
+       SET status = p_status, outcome = p_outcome, updated_at = clock_timestamp(),
+           expires_at = clock_timestamp() + p_expires_ms * interval '1 millisecond'
+     WHERE id = p_id AND attempt = p_attempt AND status = 'processing';
+    IF FOUND THEN
+        o_recorded := true;
+        IF p_payload IS NOT NULL THEN
+            INSERT INTO platform_idempotency_payloads (id, payload) VALUES (p_id, p_payload);
+        END IF;
+        RETURN;
+    END IF;
+    o_recorded := EXISTS (SELECT FROM platform_idempotency_keys
+        WHERE id = p_id AND attempt = p_attempt AND status = p_status AND outcome = p_outcome);
+END;
+$$;
+-- +goose StatementEnd

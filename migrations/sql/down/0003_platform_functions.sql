@@ -1,4 +1,5 @@
 -- +goose Down
+DROP FUNCTION platform_idempotency_record;
 DROP FUNCTION platform_idempotency_bar;
 DROP FUNCTION platform_idempotency_fail;
 DROP FUNCTION platform_idempotency_finish;

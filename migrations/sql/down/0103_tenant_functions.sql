@@ -1,4 +1,5 @@
 -- +goose Down
+DROP FUNCTION idempotency_record;
 DROP FUNCTION idempotency_bar;
 DROP FUNCTION idempotency_fail;
 DROP FUNCTION idempotency_finish;
