@@ -33,6 +33,11 @@ type activityInbound struct {
 	plugin *Plugin
 }
 
+// Init puts the plugin's heartbeats into the other direction of the chain.
+func (a *activityInbound) Init(outbound interceptor.ActivityOutboundInterceptor) error {
+	return a.Next.Init(&activityOutbound{interceptor.ActivityOutboundInterceptorBase{Next: outbound}})
+}
+
 // The activities that the SDK runs for its sessions pass through too. They are
 // left alone.
 const (
@@ -59,7 +64,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if err != nil {
 		return nil, toTemporal(ctx, info, err)
 	}
-	e := &execution{activityInbound: a, engine: eng, info: info, in: in}
+	e := &execution{activityInbound: a, engine: eng, info: info, in: in, beats: &beats{lease: request.Lease}}
 	request.Failure = e.failure
 	result, err := eng.runner.Execute(ctx, request, e.body)
 	switch {
@@ -80,13 +85,14 @@ type execution struct {
 	engine *engine
 	info   activity.Info
 	in     *interceptor.ExecuteActivityInput
+	beats  *beats
 	value  any // the fresh result, as the SDK will get it
 }
 
 // body calls the activity and encodes its result while the transaction is
 // still open, so that a result that can't be encoded commits nothing.
 func (e *execution) body(ctx context.Context) (ledger.Outcome, error) {
-	value, err := e.Next.ExecuteActivity(ctx, e.in)
+	value, err := e.Next.ExecuteActivity(context.WithValue(ctx, beatsKey{}, e.beats), e.in)
 	if err != nil {
 		x, ok := ledger.FromContext(ctx)
 		if errors.Is(err, activity.ErrResultPending) && ok && x.Asked() {
@@ -117,12 +123,17 @@ func newRequest(ctx context.Context, info activity.Info, policy Policy) (gate.Re
 	if err != nil {
 		return gate.Request{}, ledger.NewError(ledger.CodeInvalid, fmt.Sprintf("no key for the activity %s: %s", info.ActivityType.Name, err), nil)
 	}
+	begin, held := policy.Begin, lease(ctx, info)
+	if policy.Mode == Leased {
+		begin = ledger.BeginLeased
+	}
 	return gate.Request{
 		Request: ledger.Request{
 			Key:            key,
 			Fingerprint:    derivedFingerprint(key),
 			Fresh:          info.Attempt <= 1,
-			Begin:          policy.Begin,
+			Begin:          begin,
+			Lease:          held,
 			Isolation:      policy.Isolation,
 			Retention:      retention(info, policy),
 			Wait:           wait(ctx, info, policy),
@@ -131,7 +142,7 @@ func newRequest(ctx context.Context, info activity.Info, policy Policy) (gate.Re
 		Operation: info.ActivityType.Name,
 		Derived:   true,
 		Delivery:  info.Attempt,
-		Lease:     lease(ctx, info),
+		Lease:     held,
 	}, nil
 }
 

@@ -22,6 +22,17 @@ func Key(ctx context.Context) (ledger.Key, bool) {
 	return x.Key(), true
 }
 
+// Fence returns the fencing number of an execution in mode [Leased]: it grows
+// each time the key is taken over, so that an outside store which keeps the
+// greatest it has seen can refuse a late writer. It is false in other modes.
+func Fence(ctx context.Context) (ledger.Fence, bool) {
+	x, ok := ledger.FromContext(ctx)
+	if !ok {
+		return ledger.Fence{}, false
+	}
+	return x.Fence()
+}
+
 // The kinds of execution that a derived key tells apart.
 const (
 	kindWorkflow   = "workflow"

@@ -67,6 +67,11 @@ const (
 	// Transactional: the effect is in PostgreSQL, in the transaction that the
 	// body asks for. The default; safe for activities that never ask.
 	Transactional Mode = iota
+	// Leased: the effect is outside PostgreSQL. The claim is committed before the
+	// body, with a lease that bars others; heartbeats renew it; the outcome is
+	// recorded only if the claim is still ours. [Key] and [Fence] are for the
+	// outside API.
+	Leased
 	// Off: the body runs as if the plugin weren't there.
 	Off
 )
@@ -128,8 +133,11 @@ func (o Options) validate() error {
 
 func (p Policy) validate(name string) error {
 	var faults []error
-	if p.Mode != Transactional && p.Mode != Off {
-		faults = append(faults, fmt.Errorf("%s.Mode is %d: use Transactional or Off", name, p.Mode))
+	if p.Mode != Transactional && p.Mode != Leased && p.Mode != Off {
+		faults = append(faults, fmt.Errorf("%s.Mode is %d: use Transactional, Leased or Off", name, p.Mode))
+	}
+	if p.Mode == Leased && (p.Begin != ledger.BeginLate || p.Isolation != "") {
+		faults = append(faults, fmt.Errorf("%s.Begin or Isolation is set: the mode Leased has no transaction, leave them out", name))
 	}
 	if p.Begin != ledger.BeginLate && p.Begin != ledger.BeginAtOnce {
 		faults = append(faults, fmt.Errorf("%s.Begin is %d: use ledger.BeginLate or ledger.BeginAtOnce", name, p.Begin))

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 )
 
 // ErrLeased is what [Tx] answers to a body that runs under a lease.
-var ErrLeased = errors.New("ledger: a leased execution has no transaction: its effect is outside of PostgreSQL; run it in the transactional mode, or use a connection of your own")
+var ErrLeased = NewError(CodeInvalid, "a leased execution has no transaction: its effect is outside of PostgreSQL; run it in the transactional mode, or use a connection of your own", nil)
 
 // defaultLease is the lease where neither the request nor a deadline says one.
 const defaultLease = time.Minute
