@@ -49,18 +49,35 @@ const (
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	info := activity.GetInfo(ctx)
 	policy := a.plugin.policy(info.ActivityType.Name)
-	if policy.Mode == Off || info.ActivityType.Name == sessionCreation || info.ActivityType.Name == sessionCompletion {
+	if info.ActivityType.Name == sessionCreation || info.ActivityType.Name == sessionCompletion {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
-	if info.IsLocalActivity {
+	id, stamped, err := readStamp(ctx)
+	switch {
+	case err != nil:
+		return nil, toTemporal(ctx, info, noKey(info, err))
+	case stamped:
+		policy.Mode = id.mode
+	case policy.Mode == Off:
+	case info.IsLocalActivity:
 		return a.Next.ExecuteActivity(ledger.Refuse(ctx, errLocal), in)
+	default:
+		if id, _, err = policy.identify(info.ActivityType.Name, declared{}, in.Args); err != nil {
+			return nil, toTemporal(ctx, info, noKey(info, err))
+		}
+	}
+	if policy.Mode == Off {
+		return a.Next.ExecuteActivity(ctx, in)
 	}
 	eng, leave, err := a.plugin.enter()
 	if err != nil {
 		return nil, toTemporal(ctx, info, err)
 	}
 	defer leave()
-	request, err := newRequest(ctx, info, policy)
+	request, err := newRequest(ctx, info, policy, id)
+	if err == nil && !id.business {
+		err = eng.keyless(ctx, info, policy)
+	}
 	if err != nil {
 		return nil, toTemporal(ctx, info, err)
 	}
@@ -77,7 +94,11 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	return value, toTemporal(ctx, info, err)
 }
 
-var errLocal = ledger.NewError(ledger.CodeInvalid, "a local activity has no transaction of the ledger's: its calls can't be told apart across retries; make it a regular activity", nil)
+var errLocal = ledger.NewError(ledger.CodeInvalid, "this local activity has no transaction of the ledger's: its calls can't be told apart across retries unless the workflow's worker has the plugin too, and stamps them", nil)
+
+func noKey(info activity.Info, cause error) *ledger.Error {
+	return ledger.NewError(ledger.CodeInvalid, fmt.Sprintf("no key for the activity %s: %s", info.ActivityType.Name, cause), nil)
+}
 
 // execution is one delivery on its way through the runner.
 type execution struct {
@@ -118,10 +139,13 @@ func (e *execution) failure(err error) ledger.Failure {
 }
 
 // newRequest says how this delivery is called and how it may run.
-func newRequest(ctx context.Context, info activity.Info, policy Policy) (gate.Request, error) {
-	key, err := DeriveKey(info)
-	if err != nil {
-		return gate.Request{}, ledger.NewError(ledger.CodeInvalid, fmt.Sprintf("no key for the activity %s: %s", info.ActivityType.Name, err), nil)
+func newRequest(ctx context.Context, info activity.Info, policy Policy, id identity) (gate.Request, error) {
+	if id.key.IsZero() {
+		var err error
+		if id.key, err = DeriveKey(info); err != nil {
+			return gate.Request{}, noKey(info, err)
+		}
+		id.fingerprint = derivedFingerprint(id.key)
 	}
 	begin, held := policy.Begin, lease(ctx, info)
 	if policy.Mode == Leased {
@@ -129,18 +153,19 @@ func newRequest(ctx context.Context, info activity.Info, policy Policy) (gate.Re
 	}
 	return gate.Request{
 		Request: ledger.Request{
-			Key:            key,
-			Fingerprint:    derivedFingerprint(key),
-			Fresh:          info.Attempt <= 1,
+			Owner:          id.owner,
+			Key:            id.key,
+			Fingerprint:    id.fingerprint,
+			Fresh:          info.Attempt <= 1 && !id.business && !info.IsLocalActivity,
 			Begin:          begin,
 			Lease:          held,
 			Isolation:      policy.Isolation,
 			Retention:      retention(info, policy),
 			Wait:           wait(ctx, info, policy),
-			RerunPermanent: policy.RerunPermanent,
+			RerunPermanent: policy.Permanent == PermanentRerun || policy.Permanent == PermanentDefault && id.business,
 		},
 		Operation: info.ActivityType.Name,
-		Derived:   true,
+		Derived:   !id.business && !info.IsLocalActivity,
 		Delivery:  info.Attempt,
 		Lease:     held,
 	}, nil

@@ -5,6 +5,11 @@ import (
 	"errors"
 	"fmt"
 
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.temporal.io/sdk/activity"
+
 	"github.com/effectonce/effectonce/gate"
 	"github.com/effectonce/effectonce/ledger"
 )
@@ -16,6 +21,7 @@ type engine struct {
 	runner *gate.Runner
 	codec  codec
 	limits *limits
+	empty  metric.Int64Counter // executions without a business key where one is wanted
 }
 
 // newEngine makes everything and starts it; after an error nothing is left.
@@ -33,6 +39,15 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 		return nil, err
 	}
 	if err := r.store.Validate(ctx); err != nil {
+		return nil, err
+	}
+	meters := o.MeterProvider
+	if meters == nil {
+		meters = otel.GetMeterProvider()
+	}
+	r.empty, err = meters.Meter("github.com/effectonce/effectonce").Int64Counter("idempotency_request_id_empty_total",
+		metric.WithDescription("Executions without a business key whose policy wants one."))
+	if err != nil {
 		return nil, err
 	}
 	config := gate.RunnerConfig{Ledger: r.store, TracerProvider: o.TracerProvider, Logger: o.Logger}
@@ -53,6 +68,18 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// keyless counts or refuses an execution that has no business key.
+func (r *engine) keyless(ctx context.Context, info activity.Info, policy Policy) error {
+	if policy.Keys == KeysDerived {
+		return nil
+	}
+	r.empty.Add(ctx, 1, metric.WithAttributes(attribute.String("operation", info.ActivityType.Name)))
+	if policy.Keys == KeysRequired {
+		return noKey(info, errKeyRequired)
+	}
+	return nil
 }
 
 // maxResultBytes bounds what the ledger takes at all; what Temporal takes is

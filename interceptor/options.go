@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"go.temporal.io/sdk/converter"
 
@@ -57,6 +58,8 @@ type Options struct {
 	Logger *slog.Logger
 	// TracerProvider makes the executions' spans. Default: the global one.
 	TracerProvider trace.TracerProvider
+	// MeterProvider makes the counters. Default: the global one.
+	MeterProvider metric.MeterProvider
 }
 
 // Mode says how an activity's effect is made to happen once.
@@ -94,10 +97,55 @@ type Policy struct {
 	// asks Temporal for a retry; never over half the heartbeat timeout nor half
 	// of what is left of the attempt. Default 5 s; negative: not at all.
 	Wait time.Duration
-	// RerunPermanent runs the body again where a permanent failure is recorded.
-	// Default: the failure is replayed.
-	RerunPermanent bool
+	// Permanent says what happens where a permanent failure is recorded. Default:
+	// it is replayed for a derived key, and run again for a business key.
+	Permanent Permanent
+
+	// Key returns the business key of an execution from its arguments, as they
+	// were passed; see [KeyOf]. The empty text is none. [WithKey] in the workflow
+	// goes before it. Default: none, the key is derived.
+	Key func(args []any) (string, error)
+	// Keys says what happens where there is no business key. Default: derived.
+	Keys Keys
+	// Operation names the work that a business key is for. Two activity types with
+	// the same business key don't meet unless their policies name the same
+	// operation. Default: the activity type.
+	Operation string
+	// Version of the operation: raising it makes new business keys. Default 0.
+	Version uint32
+	// Owner returns whom the key belongs to from the arguments; see [TenantOf].
+	// [WithTenant] in the workflow goes before it. Default: the platform.
+	Owner func(args []any) (ledger.Owner, error)
+	// Fingerprint renders the request of a business key: the same key with
+	// another request is refused. Default: the arguments as canonical JSON (RFC
+	// 8785, integers beyond 2^53 kept apart).
+	Fingerprint func(args []any) ([]byte, error)
 }
+
+// Permanent says what happens where a permanent failure is recorded.
+type Permanent int
+
+const (
+	// PermanentDefault replays for a derived key and runs again for a business key.
+	PermanentDefault Permanent = iota
+	// PermanentReplay replays the failure.
+	PermanentReplay
+	// PermanentRerun runs the body again.
+	PermanentRerun
+)
+
+// Keys says what happens where there is no business key.
+type Keys int
+
+const (
+	// KeysDerived derives the key. The default.
+	KeysDerived Keys = iota
+	// KeysOptional derives the key too, and counts it: the phase before requiring
+	// business keys. The counter is idempotency_request_id_empty_total.
+	KeysOptional
+	// KeysRequired refuses the execution.
+	KeysRequired
+)
 
 func (o Options) withDefaults() Options {
 	if o.DrainTimeout == 0 {
@@ -146,6 +194,12 @@ func (p Policy) validate(name string) error {
 	case "", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable:
 	default:
 		faults = append(faults, fmt.Errorf("%s.Isolation is %q: use pgx.ReadCommitted, pgx.RepeatableRead or pgx.Serializable", name, string(p.Isolation)))
+	}
+	if p.Permanent < PermanentDefault || p.Permanent > PermanentRerun {
+		faults = append(faults, fmt.Errorf("%s.Permanent is %d: use PermanentDefault, PermanentReplay or PermanentRerun", name, p.Permanent))
+	}
+	if p.Keys < KeysDerived || p.Keys > KeysRequired {
+		faults = append(faults, fmt.Errorf("%s.Keys is %d: use KeysDerived, KeysOptional or KeysRequired", name, p.Keys))
 	}
 	if p.Retention != 0 && p.Retention < time.Second {
 		faults = append(faults, fmt.Errorf("%s.Retention is %s: use at least 1s, or 0 for the default", name, p.Retention))

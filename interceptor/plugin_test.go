@@ -32,12 +32,13 @@ func TestOptionsFaultsAreReportedTogether(t *testing.T) {
 		Default:        interceptor.Policy{Mode: 7},
 		Policies: map[string]interceptor.Policy{
 			"":     {},
-			"Move": {Begin: 7, Isolation: "chaos", Retention: 1},
+			"Move": {Begin: 7, Isolation: "chaos", Retention: 1, Permanent: 9, Keys: 9},
 		},
 	})
 	for _, text := range []string{
 		"Options.Pool is nil", "Options.MaxResultBytes is -1", "Options.DrainTimeout", "Options.Default.Mode is 7",
 		"an empty name", `Options.Policies["Move"].Begin is 7`, `Options.Policies["Move"].Isolation is "chaos"`, `Options.Policies["Move"].Retention is 1ns`,
+		`Options.Policies["Move"].Permanent is 9`, `Options.Policies["Move"].Keys is 9`,
 	} {
 		require.ErrorContains(t, err, text)
 	}
@@ -266,28 +267,6 @@ func TestOnlyCiphertextIsKept(t *testing.T) {
 	require.NoError(t, b.pool.QueryRow(t.Context(), "SELECT decode(outcome->>'d', 'base64') FROM platform_idempotency_keys").Scan(&kept))
 	require.NotContains(t, string(kept), "secret")
 	require.Contains(t, string(kept), "binary/rotated")
-}
-
-func TestLocalActivitiesAreLeftAloneAndRefusedATransaction(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.worker(t, func(w worker.Worker) {
-		w.RegisterWorkflowWithOptions(func(ctx workflow.Context) (string, error) {
-			ctx = workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{StartToCloseTimeout: 10 * time.Second})
-			var said string
-			err := workflow.ExecuteLocalActivity(ctx, func(ctx context.Context) (string, error) {
-				_, err := ledger.Tx(ctx)
-				return err.Error(), nil
-			}).Get(ctx, &said)
-			return said, err
-		}, workflow.RegisterOptions{Name: "local"})
-	})
-	run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue}, "local")
-	require.NoError(t, err)
-	var said string
-	require.NoError(t, run.Get(t.Context(), &said))
-	require.Contains(t, said, "a local activity has no transaction")
-	require.Empty(t, b.statuses(t))
 }
 
 // goldenWorkflowKey must never change: a key that moved would run what has run.
