@@ -78,15 +78,6 @@ func (s *Store) Identity(ctx context.Context) (Identity, error) {
 	return conn.identity, nil
 }
 
-// KnownIdentity returns the identity without ever connecting; false before the
-// first connection.
-func (s *Store) KnownIdentity() (Identity, bool) {
-	if id := s.identity.Load(); id != nil {
-		return *id, true
-	}
-	return Identity{}, false
-}
-
 // giveBack returns a connection to the pool. One with an open transaction is
 // rolled back first, off the caller's path.
 func (s *Store) giveBack(ctx context.Context, conn *pgxpool.Conn) {

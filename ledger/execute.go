@@ -25,7 +25,8 @@ func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, er
 		return Result{}, fmt.Errorf("ledger: the deadline has passed or the caller has gone before the body: %w", err)
 	}
 
-	x := &Execution{store: s, req: &req, patience: newPatience(req.Wait)}
+	x := s.newExecution(ctx, &req)
+	defer x.over()
 	switch {
 	case req.Begin == BeginLeased:
 		return s.executeLeased(ctx, x, body)
@@ -86,28 +87,50 @@ func (s *Store) keepAs(ctx context.Context, req *Request, status Status, outcome
 		s.config.Logger.WarnContext(ctx, "result not kept: a lost answer will run the body again", "request", *req, "error", err)
 		return own
 	}
-	dctx, cancel := s.detached(ctx)
+	kctx, cancel := s.inTime(ctx)
 	defer cancel()
-	began := clock.Now()
-	var a answer
-	conn, err := s.acquire(dctx)
-	if err == nil {
-		err = a.scan(conn.QueryRow(dctx, s.statements(req.Owner).claim, claimArgs(req, req.Retention, status, 0, outcome)...))
-		s.giveBack(ctx, conn.Conn)
-	}
-	if err == nil && a.disposition == "claimed" {
-		own.RowID, own.Attempt, own.Identity = a.id, a.attempt, conn.identity
-		own.Left = req.Retention - clock.Since(began)
-		return own
-	}
-	if err == nil {
-		var f found
-		if f, err = a.found(conn.identity); err == nil && !f.inFlight {
-			return f.row.result() // another delivery was first: both answer the same
+	var err error
+	for try := 0; ; try++ {
+		var r Result
+		if r, err = s.keepOnce(kctx, req, own); err == nil {
+			return r
+		}
+		if CodeOf(err) != "" || !lost(err) || kctx.Err() != nil || try+1 == maxTries || s.pause(kctx, try) != nil {
+			break
 		}
 	}
 	s.config.Logger.WarnContext(ctx, "result not kept: a lost answer will run the body again", "request", *req, "error", err)
 	return own
+}
+
+// keepOnce sends the outcome. Sent again because its answer was lost, it finds
+// itself.
+func (s *Store) keepOnce(ctx context.Context, req *Request, own Result) (Result, error) {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return own, err
+	}
+	began := clock.Now()
+	var a answer
+	err = a.scan(conn.QueryRow(ctx, s.statements(req.Owner).claim, claimArgs(req, req.Retention, own.Status, 0, own.Outcome)...))
+	s.giveBack(ctx, conn.Conn)
+	if err != nil {
+		return own, err
+	}
+	if a.disposition == "claimed" {
+		own.RowID, own.Attempt, own.Identity = a.id, a.attempt, conn.identity
+		own.Left = req.Retention - clock.Since(began)
+		return own, nil
+	}
+	f, err := a.found(conn.identity)
+	switch {
+	case err != nil:
+		return own, err
+	case f.inFlight:
+		return own, InFlight(f.row.Left)
+	default:
+		return f.row.result(), nil // another delivery was first: both answer the same
+	}
 }
 
 // checkOutcome refuses what could not be replayed.

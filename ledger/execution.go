@@ -16,6 +16,8 @@ type Execution struct {
 	store    *Store
 	req      *Request
 	patience *patience
+	attempt  context.Context // the caller's, and over when the body has returned
+	over     context.CancelFunc
 
 	mu      sync.Mutex
 	claim   *claim   // held while the transaction is open
@@ -25,6 +27,12 @@ type Execution struct {
 	refused error    // the last claim failed
 	ended   bool
 	lease   *lease // of a leased claim
+}
+
+func (s *Store) newExecution(ctx context.Context, req *Request) *Execution {
+	x := &Execution{store: s, req: req, patience: newPatience(req.Wait)}
+	x.attempt, x.over = context.WithCancel(ctx)
+	return x
 }
 
 type contextKey struct{}
@@ -97,8 +105,13 @@ func (x *Execution) begin(ctx context.Context) (pgx.Tx, error) {
 		return nil, ErrReplay
 	}
 	x.asked = true
+	// The transaction belongs to the attempt, and so do its limits: a shorter
+	// context ends the wait for it, one without an end doesn't make it endless.
+	attempt, cancel := context.WithCancel(x.attempt)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	for {
-		c, f, err := x.store.claim(ctx, x.req)
+		c, f, err := x.store.claim(attempt, x.req) //nolint:contextcheck // the attempt's: see above
 		switch {
 		case err != nil:
 			x.refused = err
@@ -106,14 +119,14 @@ func (x *Execution) begin(ctx context.Context) (pgx.Tx, error) {
 		case c != nil:
 			x.refused = nil
 			x.claim = c
-			x.tx = &guarded{conn: c.Conn.Conn()}
+			x.tx = newGuarded(c.Conn.Conn())
 			return x.tx, nil
 		case !f.inFlight:
 			r := f.row.result()
 			x.replay = &r
 			return nil, ErrReplay
 		}
-		if err := x.patience.wait(ctx, x.store, f.row.Left); err != nil {
+		if err := x.patience.wait(attempt, x.store, f.row.Left); err != nil { //nolint:contextcheck // the attempt's: see above
 			x.refused = err
 			return nil, err
 		}
@@ -126,9 +139,7 @@ func (x *Execution) run(ctx context.Context, body Body) (o Outcome, err error) {
 	defer func() {
 		if !returned {
 			x.end()
-			if x.claim != nil {
-				x.store.abandon(ctx, x)
-			}
+			_ = x.store.failed(ctx, x, errPanic)
 		}
 	}()
 	o, err = body(context.WithValue(ctx, contextKey{}, x))
@@ -136,13 +147,18 @@ func (x *Execution) run(ctx context.Context, body Body) (o Outcome, err error) {
 	return o, err
 }
 
-// end takes the transaction away from the body.
+// errPanic stands for the error that a panicking body has not returned.
+var errPanic = errors.New("ledger: the body panicked")
+
+// end takes the transaction away from the body. A claim that still waits, in a
+// goroutine that the body has left behind, waits no longer.
 func (x *Execution) end() {
+	x.over()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ended = true
 	if x.tx != nil {
-		x.tx.closed.Store(true)
+		x.tx.done.Store(true)
 	}
 }
 

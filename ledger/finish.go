@@ -16,7 +16,7 @@ import (
 func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Result, error) {
 	c := x.claim
 	if err := s.checkOutcome(outcome); err != nil {
-		return Result{}, s.rollBack(ctx, x, err)
+		return Result{}, s.rollBack(ctx, x, err, s.failure(ctx, x.req, err))
 	}
 	switch pg := c.Conn.Conn().PgConn(); {
 	case pg.IsClosed():
@@ -26,7 +26,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 		s.destroy(ctx, x)
 		return Result{}, NewError(CodeInvalid, "the body returned with rows or a batch still open: close them before returning; nothing was committed", nil)
 	case pg.TxStatus() == 'E':
-		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
+		return Result{}, s.failed(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
 	case pg.TxStatus() != 'T':
 		return Result{}, s.bar(ctx, x)
 	}
@@ -53,7 +53,8 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case err == nil && tag.String() == "COMMIT":
 		c.Release()
 	case err == nil:
-		return Result{}, s.rollBack(ctx, x, fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback))
+		err := fmt.Errorf("ledger: COMMIT was answered with %s: %w", tag, pgx.ErrTxCommitRollback)
+		return Result{}, s.rollBack(ctx, x, err, s.failure(ctx, x.req, err))
 	case pgconn.SafeToRetry(err): // not a byte was sent
 		s.destroy(ctx, x)
 		return Result{}, unavailable("commit", err)
@@ -65,10 +66,10 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case state == sqlNotOurClaim:
 		return Result{}, s.bar(ctx, x)
 	case finishErr != nil && state != sqlSerialization && state != sqlDeadlock:
-		s.abandon(ctx, x)
-		return Result{}, unavailable("outcome", err)
+		err := unavailable("outcome", err)
+		return Result{}, s.rollBack(ctx, x, err, Failure{})
 	default: // the body's: a deferred constraint of the user's, or its isolation level
-		return Result{}, s.rollBack(ctx, x, err)
+		return Result{}, s.rollBack(ctx, x, err, s.failure(ctx, x.req, err))
 	}
 	return Result{
 		Outcome: outcome, Status: Completed, Source: Executed,
@@ -80,109 +81,113 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 // failed is step 5, for a body that returned an error. It returns that error as
 // it is. A body that never asked for its transaction has nothing to roll back.
 func (s *Store) failed(ctx context.Context, x *Execution, bodyErr error) error {
+	f := s.failure(ctx, x.req, bodyErr)
 	switch {
-	case x.claim == nil:
-		if f := s.failure(ctx, x.req, bodyErr); f.Status == FailedPermanent {
-			s.keepAs(ctx, x.req, f.Status, f.Outcome)
-		}
-		return bodyErr
-	case x.claim.Conn.Conn().PgConn().TxStatus() == 'I':
+	case x.claim != nil && x.claim.Conn.Conn().PgConn().TxStatus() == 'I':
 		return errors.Join(s.bar(ctx, x), bodyErr)
-	default:
-		return s.rollBack(ctx, x, bodyErr)
+	case x.claim != nil:
+		return s.rollBack(ctx, x, bodyErr, f)
+	case f.Status == FailedPermanent:
+		s.keepAs(ctx, x.req, f.Status, f.Outcome)
 	}
+	return bodyErr
+}
+
+// failure asks how a body's error is recorded. Nothing is once the attempt's
+// context has ended, nor for 40001 and 40P01, nor of a panic.
+func (s *Store) failure(ctx context.Context, req *Request, bodyErr error) (f Failure) {
+	state := sqlState(bodyErr)
+	if req.Failure == nil || ctx.Err() != nil || errors.Is(bodyErr, errPanic) || state == sqlSerialization || state == sqlDeadlock {
+		return Failure{}
+	}
+	defer func() {
+		if recover() != nil { // its text may hold what isn't ours to show
+			s.config.Logger.ErrorContext(ctx, "Request.Failure panicked: failure not recorded", "request", *req)
+			f = Failure{}
+		}
+	}()
+	if f = req.Failure(bodyErr); f.Status != "" && s.checkOutcome(f.Outcome) != nil {
+		return Failure{}
+	}
+	return f
 }
 
 // rollBack undoes the transaction whole and records the failure on its own, in
-// one pipeline. Nothing is recorded once the attempt's context has ended, nor
-// for 40001 and 40P01, nor where the connection is gone.
-func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error) error {
-	f := s.failure(ctx, x.req, bodyErr)
+// one pipeline, which also says whether the claim stands all the same: then the
+// body has ended the transaction itself. Where the connection is gone, nothing
+// is recorded. It returns the body's error as it is.
+func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error, f Failure) error {
 	c := x.claim
 	pg := c.Conn.Conn().PgConn()
-	switch {
-	case pg.IsClosed() || pg.IsBusy():
+	if pg.IsClosed() || pg.IsBusy() {
 		s.destroy(ctx, x)
-		return bodyErr
-	case f.Status == "":
-		s.abandon(ctx, x)
 		return bodyErr
 	}
 
 	dctx, cancel := s.detached(ctx)
 	defer cancel()
-	column, payload := f.Outcome.encode(false)
+	var status *string
+	column, payload := "{}", []byte(nil)
+	if f.Status != "" {
+		text := string(f.Status)
+		status = &text
+		column, payload = f.Outcome.encode(false)
+	}
 	if pg.TxStatus() == 'E' {
 		_, _ = c.Exec(dctx, "rollback") // an aborted transaction takes no new statement, not even to prepare it
 	}
 	batch := &pgx.Batch{}
 	batch.Queue("rollback")
 	batch.Queue(s.statements(x.req.Owner).fail, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
-		c.rowID, c.attempt, string(f.Status), column, payload, x.req.Retention.Milliseconds())...)
-	var recorded, ours bool
+		c.rowID, c.attempt, status, column, payload, x.req.Retention.Milliseconds())...)
+	var recorded, stands bool
 	err := pipeline(dctx, c.Conn, batch, func(results pgx.BatchResults) error {
 		if _, err := results.Exec(); err != nil {
 			return err
 		}
-		return results.QueryRow().Scan(&recorded, &ours)
+		return results.QueryRow().Scan(&recorded, &stands)
 	})
 	switch {
-	case err != nil:
+	case err != nil && f.Status != "":
 		s.config.Logger.WarnContext(ctx, "failure not recorded", "request", *x.req, "error", err)
-	case ours: // the claim is committed: the body had ended the transaction and begun another
+	case stands: // the body had ended the transaction and begun another
 		return errors.Join(s.bar(ctx, x), bodyErr)
 	}
 	s.giveBack(ctx, c.Conn)
 	return bodyErr
 }
 
-func (s *Store) failure(ctx context.Context, req *Request, bodyErr error) Failure {
-	state := sqlState(bodyErr)
-	if req.Failure == nil || ctx.Err() != nil || state == sqlSerialization || state == sqlDeadlock {
-		return Failure{}
-	}
-	f := req.Failure(bodyErr)
-	if f.Status != "" && s.checkOutcome(f.Outcome) != nil {
-		return Failure{}
-	}
-	return f
+// bar answers a body that ended the ledger's transaction by a way that isn't
+// guarded. What it wrote may stand, so that its key is barred for good, on
+// whichever connection can be had.
+func (s *Store) bar(ctx context.Context, x *Execution) error {
+	x.claim.Release() // which destroys a connection that isn't idle
+	recorded, err := s.barKey(ctx, x)
+	s.config.Logger.ErrorContext(ctx, "a body ended the ledger's transaction itself", "request", *x.req, "barred", recorded, "error", err)
+	return NewError(CodeInvalid, "the body ended the ledger's transaction itself (through Tx.Conn or a procedure): what it wrote before that may stand, and the key will never run again; let the body return instead, and look at the effect by hand", err)
 }
 
-// bar answers a body that ended the ledger's transaction by a way that isn't
-// guarded. What it wrote may stand, so that its key is barred for good.
-func (s *Store) bar(ctx context.Context, x *Execution) error {
-	c := x.claim
+func (s *Store) barKey(ctx context.Context, x *Execution) (recorded bool, err error) {
 	dctx, cancel := s.detached(ctx)
 	defer cancel()
-	text := "the body ended the ledger's transaction itself (through Tx.Conn or a procedure): what it wrote before that may stand, and the key will never run again; let the body return instead, and look at the effect by hand"
 	column, _ := Outcome{Encoding: BarredEncoding}.encode(true)
-	if c.Conn.Conn().PgConn().TxStatus() != 'I' {
-		_, _ = c.Exec(dctx, "rollback")
+	for try := 0; ; try++ {
+		var conn session
+		if conn, err = s.acquire(dctx); err == nil {
+			err = conn.QueryRow(dctx, s.statements(x.req.Owner).bar, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
+				x.claim.rowID, x.claim.attempt, column, x.req.Retention.Milliseconds())...).Scan(&recorded)
+			conn.Release()
+		}
+		if err == nil || !lost(err) && sqlState(err) != sqlLockNotAvailable ||
+			clock.Wait(dctx, clock.Backoff(try, firstPause, lastPause)) != nil {
+			return recorded, err
+		}
 	}
-	var recorded bool
-	err := c.QueryRow(dctx, s.statements(x.req.Owner).bar, ownerArgs(x.req.Owner, x.req.Key[:], x.req.Fingerprint[:],
-		c.rowID, c.attempt, column, x.req.Retention.Milliseconds())...).Scan(&recorded)
-	c.Release()
-	s.config.Logger.ErrorContext(ctx, "a body ended the ledger's transaction itself", "request", *x.req, "barred", recorded, "error", err)
-	return NewError(CodeInvalid, text, err)
 }
 
 // BarredEncoding is the encoding of the outcome of a key that was barred
 // because its body had ended the transaction itself. It has no data.
 const BarredEncoding = "effectonce/barred"
-
-// abandon rolls back and gives the connection back, recording nothing.
-func (s *Store) abandon(ctx context.Context, x *Execution) {
-	c := x.claim
-	if c.Conn.Conn().PgConn().IsBusy() {
-		s.destroy(ctx, x)
-		return
-	}
-	dctx, cancel := s.detached(ctx)
-	defer cancel()
-	_, _ = c.Exec(dctx, "rollback")
-	c.Release() // which destroys a connection that isn't idle
-}
 
 // destroy closes the connection, which rolls back on the server, and what the
 // body has left open on it.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/effectonce/effectonce/internal/clock"
 )
 
 // Defaults of [Config].
@@ -165,6 +167,16 @@ func (s *Store) background(f func()) {
 // ended: bounded by FinishTimeout.
 func (s *Store) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), s.config.FinishTimeout)
+}
+
+// inTime is like detached, but leaves the caller the time to answer by its
+// deadline.
+func (s *Store) inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	bound := s.config.FinishTimeout
+	if left, ok := clock.Left(ctx); ok && ctx.Err() == nil {
+		bound = min(bound, left-min(left/4, time.Second))
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), bound)
 }
 
 func (s *Store) statements(o Owner) *statements {

@@ -16,20 +16,45 @@ import (
 // ErrTxOwned is what the body's transaction answers to whatever would end it.
 var ErrTxOwned = errors.New("ledger: the transaction is the ledger's to end: return nil to commit it, or an error to roll it back")
 
-// guarded is the transaction as the body has it: pgx's, except that it can't
-// be ended and is dead once the body has returned.
+// guarded is the transaction as the body has it, or a savepoint in it: pgx's,
+// except that it can't be ended and is dead once the body has returned.
 type guarded struct {
+	*root
+	outer *guarded // what the savepoint is in; nil: this is the transaction
+	name  string   // the savepoint's
+	done  atomic.Bool
+}
+
+// root is what a transaction and its savepoints have in common.
+type root struct {
 	conn       *pgx.Conn
 	savepoints int
-	closed     atomic.Bool
 	open       func() // closes the newest rows or batch; no more than one can be open
 }
 
-var _ pgx.Tx = (*guarded)(nil)
+func newGuarded(conn *pgx.Conn) *guarded { return &guarded{root: &root{conn: conn}} }
+
+var (
+	_ pgx.Tx = (*guarded)(nil)
+	_ pgx.Tx = (*savepoint)(nil)
+)
+
+// alive answers for a savepoint too that was ended by the end of an outer one.
+func (t *guarded) alive() error {
+	for ; t != nil; t = t.outer {
+		switch {
+		case t.done.Load() && t.outer == nil:
+			return errEnded
+		case t.done.Load():
+			return pgx.ErrTxClosed
+		}
+	}
+	return nil
+}
 
 func (t *guarded) check(sql string) error {
-	if t.closed.Load() {
-		return errEnded
+	if err := t.alive(); err != nil {
+		return err
 	}
 	if words := sqltext.EndsTransaction(sql); words != "" {
 		return fmt.Errorf("%s refused: %w", words, ErrTxOwned)
@@ -39,15 +64,15 @@ func (t *guarded) check(sql string) error {
 
 // Begin makes a savepoint, as pgx does for a nested transaction.
 func (t *guarded) Begin(ctx context.Context) (pgx.Tx, error) {
-	if t.closed.Load() {
-		return nil, errEnded
+	if err := t.alive(); err != nil {
+		return nil, err
 	}
 	t.savepoints++
 	name := fmt.Sprintf("effectonce_%d", t.savepoints)
 	if _, err := t.conn.Exec(ctx, "savepoint "+name); err != nil {
 		return nil, err
 	}
-	return &savepoint{guarded: t, name: name}, nil
+	return &savepoint{&guarded{root: t.root, outer: t, name: name}}, nil
 }
 
 // Commit is refused.
@@ -85,8 +110,8 @@ func (t *guarded) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults 
 			return failedBatch{err: err}
 		}
 	}
-	if t.closed.Load() {
-		return failedBatch{err: errEnded}
+	if err := t.alive(); err != nil {
+		return failedBatch{err: err}
 	}
 	results := t.conn.SendBatch(ctx, b)
 	t.open = func() { _ = results.Close() }
@@ -102,8 +127,8 @@ type guardedBatch struct {
 func (b guardedBatch) Tx() pgx.Tx { return b.t }
 
 func (t *guarded) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if t.closed.Load() {
-		return 0, errEnded
+	if err := t.alive(); err != nil {
+		return 0, err
 	}
 	return t.conn.CopyFrom(ctx, table, columns, src)
 }
@@ -119,7 +144,7 @@ func (t *guarded) Prepare(ctx context.Context, name, sql string) (*pgconn.Statem
 // transaction that it began itself, so that it is made to begin one here, with
 // a query that does nothing.
 func (t *guarded) LargeObjects() pgx.LargeObjects {
-	if t.closed.Load() {
+	if t.alive() != nil {
 		return pgx.LargeObjects{}
 	}
 	inner, err := t.conn.BeginTx(context.Background(), pgx.TxOptions{BeginQuery: "select"})
@@ -133,12 +158,8 @@ func (t *guarded) LargeObjects() pgx.LargeObjects {
 // is found out by the outcome's own check, and its key barred for good.
 func (t *guarded) Conn() *pgx.Conn { return t.conn }
 
-// savepoint is a nested transaction.
-type savepoint struct {
-	*guarded
-	name string
-	done bool
-}
+// savepoint is a nested transaction, which the body may end.
+type savepoint struct{ *guarded }
 
 func (s *savepoint) Commit(ctx context.Context) error { return s.finish(ctx, "release savepoint ") }
 
@@ -147,13 +168,10 @@ func (s *savepoint) Rollback(ctx context.Context) error {
 }
 
 func (s *savepoint) finish(ctx context.Context, verb string) error {
-	if s.done {
-		return pgx.ErrTxClosed
+	if err := s.alive(); err != nil {
+		return err
 	}
-	if s.closed.Load() {
-		return errEnded
-	}
-	s.done = true
+	s.done.Store(true)
 	_, err := s.conn.Exec(ctx, verb+s.name)
 	return err
 }

@@ -85,6 +85,14 @@ func TestSavepointsCopyAndLargeObjects(t *testing.T) {
 		assert.Error(t, err)
 		assert.NoError(t, nested.Rollback(ctx))
 		assert.ErrorIs(t, nested.Rollback(ctx), pgx.ErrTxClosed)
+		_, err = nested.Exec(ctx, "select 1")
+		assert.ErrorIs(t, err, pgx.ErrTxClosed)
+		outer, err := tx.Begin(ctx)
+		assert.NoError(t, err)
+		inner, err := outer.Begin(ctx)
+		assert.NoError(t, err)
+		assert.NoError(t, outer.Commit(ctx))
+		assert.ErrorIs(t, inner.Commit(ctx), pgx.ErrTxClosed)
 		_, err = tx.Exec(ctx, "savepoint mine; rollback to mine; release savepoint mine")
 		assert.NoError(t, err)
 		n, err := tx.CopyFrom(ctx, pgx.Identifier{"effects"}, []string{"name"}, pgx.CopyFromRows([][]any{{"copied"}, {"copied"}}))
@@ -98,60 +106,6 @@ func TestSavepointsCopyAndLargeObjects(t *testing.T) {
 	require.Equal(t, 1, b.effects(t, "kept"))
 	require.Zero(t, b.effects(t, "undone"))
 	require.Equal(t, 2, b.effects(t, "copied"))
-}
-
-func TestWhatSlipsThroughConnIsFoundOutAndBarred(t *testing.T) {
-	t.Parallel()
-	for name, sql := range map[string][]string{
-		"committed":                      {"commit"},
-		"committed and begun again":      {"commit", "begin", "insert into effects (name) values ('later')"},
-		"committed with chain":           {"commit and chain"},
-		"rolled back":                    {"rollback"},
-		"rolled back and begun again":    {"rollback", "begin", "insert into effects (name) values ('later')"},
-		"rolled back, then autocommited": {"rollback", "insert into effects (name) values ('later')"},
-	} {
-		for _, fails := range []bool{false, true} {
-			for _, taken := range []bool{false, true} {
-				t.Run(name+map[bool]string{true: ", and fails", false: ""}[fails]+map[bool]string{true: ", taken over", false: ""}[taken], func(t *testing.T) {
-					t.Parallel()
-					b := setup(t)
-					req := records(request("a"))
-					req.RerunPermanent = true // even this policy must not run it again
-					if taken {
-						b.leased(t, req, -1)
-					}
-					_, err := b.execute(t, req, func(ctx context.Context) (ledger.Outcome, error) {
-						tx, err := ledger.Tx(ctx)
-						if err != nil {
-							return ledger.Outcome{}, err
-						}
-						for _, s := range sql {
-							_, err := tx.Conn().Exec(ctx, s)
-							assert.NoError(t, err)
-						}
-						if fails {
-							return ledger.Outcome{}, errBody
-						}
-						return outcome("did a"), nil
-					})
-					if fails && name == "rolled back and begun again" {
-						// Nothing of it stands: as if it had only failed.
-						require.ErrorIs(t, err, errBody)
-						require.Zero(t, b.effects(t, "later"))
-						return
-					}
-					require.Equal(t, ledger.CodeInvalid, ledger.CodeOf(err), "%v", err)
-					require.False(t, ledger.CodeOf(err).Retryable())
-					require.ErrorContains(t, err, "ended the ledger's transaction itself")
-
-					r, err := b.execute(t, req, never(t))
-					require.NoError(t, err)
-					require.Equal(t, ledger.FailedPermanent, r.Status)
-					require.Equal(t, ledger.BarredEncoding, r.Outcome.Encoding)
-				})
-			}
-		}
-	}
 }
 
 func TestTheTransactionIsDeadAfterTheBody(t *testing.T) {

@@ -92,6 +92,9 @@ BEGIN
         o_status := p_status;
         o_left_ms := p_expires_ms;
         o_xid := pg_current_xact_id()::text;
+        IF current_setting('synchronous_commit') = 'off' THEN
+            PERFORM set_config('synchronous_commit', 'local', true); -- what is answered must survive a crash
+        END IF;
         RETURN;
     END LOOP;
     o_disposition := 'in_flight';
@@ -111,6 +114,9 @@ LANGUAGE plpgsql
 SET search_path FROM CURRENT
 AS $$
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true); -- what is answered must survive a crash
+    END IF;
     UPDATE platform_idempotency_keys
        SET status = 'completed', outcome = p_outcome, updated_at = clock_timestamp()
      WHERE id = p_id AND attempt = p_attempt AND status = 'processing'
@@ -127,6 +133,7 @@ $$;
 
 -- platform_idempotency_fail records the failure of a claim that was rolled back.
 -- A row that someone else has made or changed since then is left alone.
+-- Without a status nothing is recorded: it only says whether the claim stands.
 -- +goose StatementBegin
 CREATE FUNCTION platform_idempotency_fail(
     p_key bytea, p_fingerprint bytea, p_id bigint, p_attempt integer,
@@ -139,7 +146,9 @@ AS $$
 DECLARE
     v_id bigint;
 BEGIN
-    IF p_attempt = 1 THEN
+    IF p_status IS NULL THEN
+        NULL;
+    ELSIF p_attempt = 1 THEN
         INSERT INTO platform_idempotency_keys AS k
             (idempotency_key, request_fingerprint, status, outcome, expires_at)
         VALUES (p_key, p_fingerprint, p_status, p_outcome,
@@ -184,6 +193,9 @@ AS $$
 DECLARE
     v_id bigint;
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true); -- what is answered must survive a crash
+    END IF;
     INSERT INTO platform_idempotency_keys AS k
         (idempotency_key, request_fingerprint, status, outcome, attempt, expires_at)
     VALUES (p_key, p_fingerprint, 'failed_permanent', p_outcome, p_attempt,
@@ -215,6 +227,9 @@ SET search_path FROM CURRENT
 SET lock_timeout = '100ms'
 AS $$
 BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'local', true); -- what is answered must survive a crash
+    END IF;
     UPDATE platform_idempotency_keys
        SET status = p_status, outcome = p_outcome, updated_at = clock_timestamp(),
            expires_at = clock_timestamp() + p_expires_ms * interval '1 millisecond'
