@@ -122,6 +122,7 @@ func business(name string) gate.Request {
 		Request: ledger.Request{
 			Key:         ledger.Key(sha256.Sum256([]byte(name))),
 			Fingerprint: ledger.Fingerprint(sha256.Sum256([]byte("request of " + name))),
+			Operation:   "test",
 			Wait:        -1,
 			Failure: func(err error) ledger.Failure {
 				status := ledger.FailedRetryable
@@ -131,9 +132,8 @@ func business(name string) gate.Request {
 				return ledger.Failure{Status: status, Outcome: outcome(err.Error())}
 			},
 		},
-		Operation: "test",
-		Delivery:  1,
-		Lease:     time.Minute,
+		Delivery: 1,
+		Lease:    time.Minute,
 	}
 }
 

@@ -65,8 +65,6 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 // Request is one delivery of an execution.
 type Request struct {
 	ledger.Request
-	// Operation names the kind of work, for spans: low in cardinality.
-	Operation string
 	// Derived says that the key names one Temporal execution, and Delivery which
 	// of its deliveries this is, from 1: a later delivery isn't barred by the
 	// token of an earlier one, which Temporal has given up.

@@ -156,6 +156,7 @@ func newRequest(ctx context.Context, info activity.Info, policy Policy, id ident
 			Owner:          id.owner,
 			Key:            id.key,
 			Fingerprint:    id.fingerprint,
+			Operation:      info.ActivityType.Name,
 			Fresh:          info.Attempt <= 1 && !id.business && !info.IsLocalActivity,
 			Begin:          begin,
 			Lease:          held,
@@ -164,10 +165,9 @@ func newRequest(ctx context.Context, info activity.Info, policy Policy, id ident
 			Wait:           wait(ctx, info, policy),
 			RerunPermanent: policy.Permanent == PermanentRerun || policy.Permanent == PermanentDefault && id.business,
 		},
-		Operation: info.ActivityType.Name,
-		Derived:   !id.business && !info.IsLocalActivity,
-		Delivery:  info.Attempt,
-		Lease:     held,
+		Derived:  !id.business && !info.IsLocalActivity,
+		Delivery: info.Attempt,
+		Lease:    held,
 	}, nil
 }
 

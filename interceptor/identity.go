@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/effectonce/effectonce/internal/digest"
 	"github.com/effectonce/effectonce/ledger"
 )
 
@@ -96,7 +97,7 @@ func (p Policy) fingerprint(args []any) (f ledger.Fingerprint, err error) {
 	}()
 	render := p.Fingerprint
 	if render == nil {
-		render = canonical
+		render = canonicalArguments
 	}
 	request, err := render(args)
 	if err != nil {
@@ -108,12 +109,12 @@ func (p Policy) fingerprint(args []any) (f ledger.Fingerprint, err error) {
 // BusinessKey names an execution by a business key. Its parts never run into
 // each other: two lists of parts make the same key only if they are equal.
 func BusinessKey(operation string, version uint32, key string) ledger.Key {
-	return digest("effectonce/business/1", operation, string(binary.BigEndian.AppendUint32(nil, version)), key)
+	return digest.Of("effectonce/business/1", operation, string(binary.BigEndian.AppendUint32(nil, version)), key)
 }
 
 // localKey names one call of a local activity: its place among the calls of its
 // run, and what it was called with, because after a failed workflow task another
 // call can come to the same place.
 func localKey(namespace, run string, call uint64, activityType string, request ledger.Fingerprint) ledger.Key {
-	return digest("effectonce/local/1", namespace, run, string(binary.BigEndian.AppendUint64(nil, call)), activityType, string(request[:]))
+	return digest.Of("effectonce/local/1", namespace, run, string(binary.BigEndian.AppendUint64(nil, call)), activityType, string(request[:]))
 }

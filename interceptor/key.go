@@ -2,12 +2,12 @@ package interceptor
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/effectonce/effectonce/internal/digest"
 	"github.com/effectonce/effectonce/ledger"
 )
 
@@ -65,27 +65,12 @@ func DeriveKey(info activity.Info) (ledger.Key, error) {
 	}
 	var at [8]byte
 	binary.BigEndian.PutUint64(at[:], uint64(info.ScheduledTime.UnixNano())) // any bits name a time
-	return digest("effectonce/derived/1", kind, info.Namespace, run, info.ActivityID, string(at[:])), nil
+	return digest.Of("effectonce/derived/1", kind, info.Namespace, run, info.ActivityID, string(at[:])), nil
 }
 
 // derivedFingerprint is the fingerprint of every delivery of a derived key. It
 // says nothing of the input: re-encoding that isn't stable across deploys, and
 // an execution's input never changes anyway.
 func derivedFingerprint(k ledger.Key) ledger.Fingerprint {
-	return ledger.Fingerprint(digest("effectonce/derived-fingerprint/1", string(k[:])))
-}
-
-// digest hashes its parts so that no two lists of parts meet: each is preceded
-// by its length.
-func digest(parts ...string) [32]byte {
-	n := 0
-	for _, p := range parts {
-		n += 8 + len(p)
-	}
-	b := make([]byte, 0, n)
-	for _, p := range parts {
-		b = binary.BigEndian.AppendUint64(b, uint64(len(p)))
-		b = append(b, p...)
-	}
-	return sha256.Sum256(b)
+	return ledger.Fingerprint(digest.Of("effectonce/derived-fingerprint/1", string(k[:])))
 }

@@ -35,6 +35,8 @@ type Request struct {
 	Key Key
 	// Fingerprint is the digest of the request: see [Fingerprint].
 	Fingerprint Fingerprint
+	// Operation names the kind of work, for spans and log lines: low in cardinality.
+	Operation string
 
 	// Fresh says that the caller knows of no earlier delivery, so that the look
 	// before the body would only cost a round trip. A hint: the claim decides.
@@ -110,7 +112,7 @@ func (r Request) ref() Ref { return Ref{Owner: r.Owner, Key: r.Key} }
 
 // LogValue implements slog.LogValuer.
 func (r Request) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("owner", r.Owner.String()), slog.String("key", r.Key.String()))
+	return slog.GroupValue(slog.String("operation", r.Operation), slog.String("owner", r.Owner.String()), slog.String("key", r.Key.String()))
 }
 
 // Body does the work of one execution. It gets its transaction with

@@ -62,12 +62,14 @@ func TestOptionsAreListed(t *testing.T) {
 	t.Parallel()
 	documents := read(t, "README.md") + read(t, "docs/operations.md")
 	for title, options := range map[string]any{
-		"interceptor.Options": interceptor.Options{},
-		"interceptor.Policy":  interceptor.Policy{},
-		"gate.Config":         gate.Config{},
-		"ledger.Config":       ledger.Config{},
-		"ledger.Request":      ledger.Request{},
-		"migrations.Options":  migrations.Options{},
+		"interceptor.Options":     interceptor.Options{},
+		"interceptor.Policy":      interceptor.Policy{},
+		"gate.Config":             gate.Config{},
+		"ledger.Config":           ledger.Config{},
+		"ledger.Request":          ledger.Request{},
+		"ledger.OperationOptions": ledger.OperationOptions[int, int]{},
+		"ledger.EncodingOptions":  ledger.EncodingOptions[int]{},
+		"migrations.Options":      migrations.Options{},
 	} {
 		_, table, found := strings.Cut(documents, "| `"+title+"` |")
 		require.True(t, found, "no table for %s", title)
