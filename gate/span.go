@@ -32,6 +32,8 @@ const (
 	// AttrDegraded says why the gate could not answer: timeout, breaker_open,
 	// foreign (what stands there isn't ours), error, no_identity.
 	AttrDegraded = attribute.Key("effectonce.degraded")
+	// AttrLate is true where the delivery comes later than the ledger can remember.
+	AttrLate = attribute.Key("effectonce.late")
 	// AttrRowID and AttrAttempt name the claim that did the work; on a replay
 	// they lead to the execution that ran.
 	AttrRowID   = attribute.Key("effectonce.ledger.row_id")

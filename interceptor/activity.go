@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 
@@ -19,18 +20,31 @@ import (
 type workerInterceptor struct {
 	interceptor.WorkerInterceptorBase
 	plugin *Plugin
+	salt   string // for a test environment's run ID
+}
+
+// testRunID is the run ID of every workflow in the SDK's test environments.
+const testRunID = "default-test-run-id"
+
+// run makes the run IDs of different test environments differ, so that one test
+// doesn't replay another. A server's run ID stays what it is.
+func (w *workerInterceptor) run(id string) string {
+	if id != testRunID {
+		return id
+	}
+	return id + "/" + w.salt
 }
 
 func (w *workerInterceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
 	return &activityInbound{
 		ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next},
-		plugin:                         w.plugin,
+		worker:                         w,
 	}
 }
 
 type activityInbound struct {
 	interceptor.ActivityInboundInterceptorBase
-	plugin *Plugin
+	worker *workerInterceptor
 }
 
 // Init puts the plugin's heartbeats into the other direction of the chain.
@@ -48,7 +62,7 @@ const (
 // ExecuteActivity routes one delivery through the runner.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	info := activity.GetInfo(ctx)
-	policy := a.plugin.policy(info.ActivityType.Name)
+	policy := a.worker.plugin.policy(info.ActivityType.Name)
 	if info.ActivityType.Name == sessionCreation || info.ActivityType.Name == sessionCompletion {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
@@ -60,7 +74,11 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 		policy.Mode = id.mode
 	case policy.Mode == Off:
 	case info.IsLocalActivity:
-		return a.Next.ExecuteActivity(ledger.Refuse(ctx, errLocal), in)
+		value, err := a.Next.ExecuteActivity(ledger.Refuse(ctx, errLocal), in)
+		if errors.Is(err, errLocal) {
+			err = errLocal // however the body has wrapped it: it must not be retried
+		}
+		return value, toTemporal(ctx, info, err)
 	default:
 		if id, _, err = policy.identify(info.ActivityType.Name, declared{}, in.Args); err != nil {
 			return nil, toTemporal(ctx, info, noKey(info, err))
@@ -69,12 +87,14 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	if policy.Mode == Off {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
-	eng, leave, err := a.plugin.enter()
+	eng, leave, err := a.worker.plugin.enter()
 	if err != nil {
 		return nil, toTemporal(ctx, info, err)
 	}
 	defer leave()
-	request, err := newRequest(ctx, info, policy, id)
+	salted := info
+	salted.WorkflowExecution.RunID = a.worker.run(info.WorkflowExecution.RunID)
+	request, err := newRequest(ctx, salted, policy, id)
 	if err == nil && !id.business {
 		err = eng.keyless(ctx, info, policy)
 	}
@@ -83,7 +103,13 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 	}
 	e := &execution{activityInbound: a, engine: eng, info: info, in: in, beats: &beats{lease: request.Lease}}
 	request.Failure = e.failure
+	e.late = !info.ScheduledTime.IsZero() && clock.Since(info.ScheduledTime) > request.Retention
+	request.Late = e.late && policy.Late == LateRefuse
 	result, err := eng.runner.Execute(ctx, request, e.body)
+	eng.memory.tooShort(ctx, info, request.Retention)
+	if e.late && (e.ran && result.Attempt <= 1 || ledger.CodeOf(err) == ledger.CodeExpired) {
+		eng.memory.cameLate(ctx, info, request.Retention, e.ran)
+	}
 	switch {
 	case err != nil:
 		return nil, toTemporal(ctx, info, err)
@@ -107,12 +133,18 @@ type execution struct {
 	info   activity.Info
 	in     *interceptor.ExecuteActivityInput
 	beats  *beats
+	late   bool // the ledger can't remember as far back as the scheduling
+	ran    bool
 	value  any // the fresh result, as the SDK will get it
 }
 
 // body calls the activity and encodes its result while the transaction is
 // still open, so that a result that can't be encoded commits nothing.
 func (e *execution) body(ctx context.Context) (ledger.Outcome, error) {
+	e.ran = true
+	if e.late {
+		trace.SpanFromContext(ctx).SetAttributes(gate.AttrLate.Bool(true))
+	}
 	value, err := e.Next.ExecuteActivity(context.WithValue(ctx, beatsKey{}, e.beats), e.in)
 	if err != nil {
 		x, ok := ledger.FromContext(ctx)
@@ -123,7 +155,7 @@ func (e *execution) body(ctx context.Context) (ledger.Outcome, error) {
 	}
 	outcome, payloads, err := e.engine.codec.encodeResult(ctx, e.info, value)
 	if err != nil {
-		return ledger.Outcome{}, fmt.Errorf("encode the activity's result: %w", err)
+		return ledger.Outcome{}, err // as the SDK says it
 	}
 	if payloads != nil {
 		e.value = payloads
@@ -163,6 +195,7 @@ func newRequest(ctx context.Context, info activity.Info, policy Policy, id ident
 			Isolation:      policy.Isolation,
 			Retention:      retention(info, policy),
 			Wait:           wait(ctx, info, policy),
+			Marker:         id.business && policy.Result == KeepMarker,
 			RerunPermanent: policy.Permanent == PermanentRerun || policy.Permanent == PermanentDefault && id.business,
 		},
 		Derived:  !id.business && !info.IsLocalActivity,

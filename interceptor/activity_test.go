@@ -24,7 +24,10 @@ import (
 
 // loses is an interceptor outside the plugin's that loses the first n answers:
 // the effect is committed, and Temporal hears of an error instead.
-type loses struct{ n atomic.Int32 }
+type loses struct {
+	n    atomic.Int32
+	then func(context.Context) // called when one is lost
+}
 
 func newLoses(n int32) *loses {
 	l := &loses{}
@@ -46,6 +49,9 @@ var errLost = errors.New("the answer was lost")
 func (l *losesInbound) ExecuteActivity(ctx context.Context, in *sdkinterceptor.ExecuteActivityInput) (any, error) {
 	result, err := l.Next.ExecuteActivity(ctx, in)
 	if l.n.Add(-1) >= 0 {
+		if l.then != nil {
+			l.then(ctx)
+		}
 		return nil, errLost
 	}
 	return result, err

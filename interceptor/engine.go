@@ -21,6 +21,7 @@ type engine struct {
 	runner *gate.Runner
 	codec  codec
 	limits *limits
+	memory *memory
 	empty  metric.Int64Counter // executions without a business key where one is wanted
 }
 
@@ -29,6 +30,8 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 	r := &engine{codec: c, limits: newLimits(o.MaxResultBytes)}
 	defer func() {
 		if err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), o.DrainTimeout)
+			defer cancel()
 			err = errors.Join(err, r.close(ctx))
 		}
 	}()
@@ -45,7 +48,11 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 	if meters == nil {
 		meters = otel.GetMeterProvider()
 	}
-	r.empty, err = meters.Meter("github.com/effectonce/effectonce").Int64Counter("idempotency_request_id_empty_total",
+	meter := meters.Meter("github.com/effectonce/effectonce")
+	if r.memory, err = newMemory(meter); err != nil {
+		return nil, err
+	}
+	r.empty, err = meter.Int64Counter("idempotency_request_id_empty_total",
 		metric.WithDescription("Executions without a business key whose policy wants one."))
 	if err != nil {
 		return nil, err

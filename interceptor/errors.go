@@ -53,11 +53,12 @@ func errType(c ledger.Code) string {
 }
 
 // toTemporal turns an error with a code into what Temporal understands, and
-// hands the body's own errors on as they are: the server looks at the outermost
-// error only. The private cause stays on this side of the wire.
+// hands the body's own errors on as they are, whatever they wrap: the server
+// looks at the outermost error only. The private cause stays on this side of the
+// wire.
 func toTemporal(ctx context.Context, info activity.Info, err error) error {
-	var e *ledger.Error
-	if !errors.As(err, &e) {
+	e, ok := err.(*ledger.Error) //nolint:errorlint // the outermost alone is the plugin's
+	if !ok {
 		return err
 	}
 	options := temporal.ApplicationErrorOptions{NonRetryable: !e.Code.Retryable()}

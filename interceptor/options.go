@@ -107,6 +107,14 @@ type Policy struct {
 	Key func(args []any) (string, error)
 	// Keys says what happens where there is no business key. Default: derived.
 	Keys Keys
+	// Result says how much of a business key's result the ledger keeps.
+	// Default: all of it.
+	Result Keep
+	// Late says what happens to an attempt that comes later than Retention after
+	// the activity was scheduled, and whose key has no row: an earlier attempt may
+	// have committed and been forgotten. Default: it runs and is reported.
+	Late Late
+
 	// Operation names the work that a business key is for. Two activity types with
 	// the same business key don't meet unless their policies name the same
 	// operation. Default: the activity type.
@@ -121,6 +129,30 @@ type Policy struct {
 	// 8785, integers beyond 2^53 kept apart).
 	Fingerprint func(args []any) ([]byte, error)
 }
+
+// Keep says how much of a business key's result the ledger keeps.
+type Keep int
+
+const (
+	// KeepResult keeps all of it. The default.
+	KeepResult Keep = iota
+	// KeepMarker keeps the fact alone; the gate has the result for as long as it
+	// has it. A duplicate that finds only the marker is answered with
+	// [ErrTypeAlreadyCommitted]; a result without payload is replayed as such.
+	// Derived keys' results are kept all the same: their retries need them.
+	KeepMarker
+)
+
+// Late says what happens to an attempt that comes later than the ledger can
+// remember.
+type Late int
+
+const (
+	// LateReport runs it; the span, a counter and a log line tell. The default.
+	LateReport Late = iota
+	// LateRefuse answers with [ErrTypeExpired].
+	LateRefuse
+)
 
 // Permanent says what happens where a permanent failure is recorded.
 type Permanent int
@@ -200,6 +232,12 @@ func (p Policy) validate(name string) error {
 	}
 	if p.Keys < KeysDerived || p.Keys > KeysRequired {
 		faults = append(faults, fmt.Errorf("%s.Keys is %d: use KeysDerived, KeysOptional or KeysRequired", name, p.Keys))
+	}
+	if p.Result != KeepResult && p.Result != KeepMarker {
+		faults = append(faults, fmt.Errorf("%s.Result is %d: use KeepResult or KeepMarker", name, p.Result))
+	}
+	if p.Late != LateReport && p.Late != LateRefuse {
+		faults = append(faults, fmt.Errorf("%s.Late is %d: use LateReport or LateRefuse", name, p.Late))
 	}
 	if p.Retention != 0 && p.Retention < time.Second {
 		faults = append(faults, fmt.Errorf("%s.Retention is %s: use at least 1s, or 0 for the default", name, p.Retention))

@@ -122,7 +122,7 @@ func undecodable(cause error) error {
 // be replayed; a retryable one only counted. It follows the server's rule, which
 // looks at the outermost failure's kind, flag and type only.
 func (c codec) encodeFailure(info activity.Info, bodyErr error) (f ledger.Failure) {
-	if errors.Is(bodyErr, activity.ErrResultPending) || ledger.CodeOf(bodyErr) != "" {
+	if _, ours := bodyErr.(*ledger.Error); ours || errors.Is(bodyErr, activity.ErrResultPending) { //nolint:errorlint // as toTemporal does
 		return ledger.Failure{}
 	}
 	defer func() {

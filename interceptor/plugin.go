@@ -2,11 +2,13 @@ package interceptor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -33,15 +35,19 @@ type Plugin struct {
 
 	options Options
 
+	starting sync.Mutex // held while the engine is made; nothing but another start waits for it
+
 	mu         sync.Mutex
 	data       converter.DataConverter // from the client, or from the options
 	failure    converter.FailureConverter
 	seenClient bool
 	atOnce     map[string]bool // activity types that Register has registered
+	slots      map[string]int  // activity slots of configured workers, by instance
 	starts     int             // workers that run, and calls of Start
 	engine     *engine
 	active     int           // executions in flight
 	idle       chan struct{} // closed when active falls to 0; nil while it is 0
+	left       bool          // the last Close gave up waiting: whoever leaves last closes
 }
 
 // The SDK's bases have one name; an alias for each lets both be embedded.
@@ -67,6 +73,7 @@ func NewPlugin(options Options) (*Plugin, error) {
 		data:    options.DataConverter,
 		failure: options.FailureConverter,
 		atOnce:  map[string]bool{},
+		slots:   map[string]int{},
 	}, nil
 }
 
@@ -113,13 +120,28 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 	}
 	o.WorkerOptions.Interceptors = append(o.WorkerOptions.Interceptors, p.WorkerInterceptor())
 	p.watchRegistrations(o.WorkerRegistryOptions)
+	if o.WorkerOptions.Tuner == nil && !o.WorkerOptions.LocalActivityWorkerOnly {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.slots[o.WorkerInstanceKey] = o.WorkerOptions.MaxConcurrentActivityExecutionSize
+		if p.slots[o.WorkerInstanceKey] == 0 {
+			p.slots[o.WorkerInstanceKey] = defaultSlots
+		}
+	}
 	return nil
 }
 
+// defaultSlots is how many activities a worker runs at once unless it is told
+// otherwise: worker.Options.MaxConcurrentActivityExecutionSize.
+const defaultSlots = 1000
+
 // WorkerInterceptor returns the interceptor alone, for those who put together a
-// worker's chain by hand. They call [Plugin.Start] and [Plugin.Close] as well.
+// worker's chain by hand, and for the SDK's test environments, where no plugin
+// is started: they call [Plugin.Start] and [Plugin.Close] as well. All test
+// environments have one run ID; each interceptor makes keys of its own of it, so
+// that tests which take one each don't replay each other.
 func (p *Plugin) WorkerInterceptor() interceptor.WorkerInterceptor {
-	return &workerInterceptor{plugin: p}
+	return &workerInterceptor{plugin: p, salt: rand.Text()}
 }
 
 // watchRegistrations learns which activity types begin at once.
@@ -148,6 +170,13 @@ func (p *Plugin) StartWorker(ctx context.Context, o worker.PluginStartWorkerOpti
 	if err := p.Start(ctx); err != nil {
 		return err
 	}
+	p.mu.Lock()
+	slots, known := p.slots[o.WorkerInstanceKey]
+	p.mu.Unlock()
+	if known {
+		p.options.Logger.InfoContext(ctx, "activities run at once may be more than there are connections: the rest waits until its deadline",
+			"activity_slots", slots, "connections", p.options.Pool.Config().MaxConns)
+	}
 	if err := next(ctx, o); err != nil {
 		return errors.Join(err, p.Close(ctx))
 	}
@@ -158,6 +187,9 @@ func (p *Plugin) StartWorker(ctx context.Context, o worker.PluginStartWorkerOpti
 // closes everything with the last one, bounded by Options.DrainTimeout.
 func (p *Plugin) StopWorker(ctx context.Context, o worker.PluginStopWorkerOptions, next func(context.Context, worker.PluginStopWorkerOptions)) {
 	next(ctx, o)
+	p.mu.Lock()
+	delete(p.slots, o.WorkerInstanceKey)
+	p.mu.Unlock()
 	if err := p.Close(ctx); err != nil {
 		p.options.Logger.WarnContext(ctx, "worker stopped before all was drained", "error", err)
 	}
@@ -165,59 +197,92 @@ func (p *Plugin) StopWorker(ctx context.Context, o worker.PluginStopWorkerOption
 
 // Start connects and checks what the options name: the ledger's tables and
 // rights, and Valkey's credentials. A Valkey that is merely down is no error.
-// Workers that have the plugin call it themselves. Each call that succeeds wants
-// its Close.
+// Workers that have the plugin call it themselves. It takes 30 s at most, and
+// leaves nothing when it fails. Each call that succeeds wants its Close.
 func (p *Plugin) Start(ctx context.Context) error {
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	if p.startAgain() {
+		return nil
+	}
+	p.mu.Lock()
+	c, known := newCodec(p.data, p.failure), p.seenClient || p.data != nil
+	p.mu.Unlock()
+	if !known {
+		return errors.New("interceptor: start: Options.DataConverter is nil and the plugin is on no client, so that it can't know how results are encoded: put the plugin into client.Options.Plugins, or pass the client's converter (converter.GetDefaultDataConverter() by default)")
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	e, err := newEngine(ctx, p.options, c)
+	if err != nil {
+		return fmt.Errorf("interceptor: start: %w", err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.starts == 0 && p.engine == nil {
-		if !p.seenClient && p.data == nil {
-			return errors.New("interceptor: start: Options.DataConverter is nil and the plugin is on no client, so that it can't know how results are encoded: put the plugin into client.Options.Plugins, or pass the client's converter (converter.GetDefaultDataConverter() by default)")
-		}
-		r, err := newEngine(ctx, p.options, newCodec(p.data, p.failure))
-		if err != nil {
-			return fmt.Errorf("interceptor: start: %w", err)
-		}
-		p.engine = r
-	}
+	p.engine = e
 	p.starts++
 	return nil
 }
 
+// startTimeout bounds what a start waits for PostgreSQL and Valkey.
+const startTimeout = 30 * time.Second
+
+// startAgain joins the engine that is there.
+func (p *Plugin) startAgain() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.engine == nil {
+		return false
+	}
+	p.starts++
+	p.left = false
+	return true
+}
+
 // Close undoes one Start; the last one waits for the executions in flight and
 // the copies to the gate, bounded by Options.DrainTimeout, and closes everything.
+// Executions that last longer keep what they need; the last of them closes it.
 func (p *Plugin) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.options.DrainTimeout)
 	defer cancel()
 	p.mu.Lock()
-	if p.starts == 0 || p.starts > 1 {
-		p.starts = max(p.starts-1, 0)
-		p.mu.Unlock()
-		return nil
-	}
-	p.starts = 0
+	last := p.starts == 1
+	p.starts = max(p.starts-1, 0)
 	idle := p.idle
 	p.mu.Unlock()
-
+	if !last {
+		return nil
+	}
 	if idle != nil {
 		select {
 		case <-idle:
 		case <-ctx.Done():
-			return fmt.Errorf("interceptor: close: executions are still running; what they need stays open: %w", ctx.Err())
+			p.mu.Lock()
+			p.left = p.active > 0 && p.starts == 0
+			left := p.left
+			p.mu.Unlock()
+			if left {
+				return fmt.Errorf("interceptor: close: executions are still running, and the last of them closes what it needs: %w", ctx.Err())
+			}
 		}
 	}
 	p.mu.Lock()
-	r := p.engine
-	if p.starts > 0 || p.active > 0 { // started again meanwhile
-		p.mu.Unlock()
-		return nil
-	}
-	p.engine = nil
+	e := p.take()
 	p.mu.Unlock()
-	if r == nil {
+	if e == nil {
 		return nil
 	}
-	return r.close(ctx)
+	return e.close(ctx)
+}
+
+// take takes the engine away, unless somebody needs it. Under mu.
+func (p *Plugin) take() *engine {
+	if p.starts > 0 || p.active > 0 {
+		return nil
+	}
+	e := p.engine
+	p.engine, p.left = nil, false
+	return e
 }
 
 // enter counts an execution in and returns what it runs with.
@@ -238,9 +303,22 @@ func (p *Plugin) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active--
-	if p.active == 0 {
-		close(p.idle)
-		p.idle = nil
+	if p.active > 0 {
+		return
+	}
+	close(p.idle)
+	p.idle = nil
+	if !p.left {
+		return
+	}
+	if e := p.take(); e != nil {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), p.options.DrainTimeout)
+			defer cancel()
+			if err := e.close(ctx); err != nil {
+				p.options.Logger.WarnContext(ctx, "worker stopped before all was drained", "error", err)
+			}
+		}()
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/worker"
 
 	"github.com/effectonce/effectonce/ledger"
 )
@@ -23,10 +22,15 @@ type beginsAtOnce interface{ beginsAtOnce() }
 
 func (Activity[I, O]) beginsAtOnce() {}
 
+// Registry is what [Register] needs of a worker, or of a test environment.
+type Registry interface {
+	RegisterActivityWithOptions(activity any, options activity.RegisterOptions)
+}
+
 // Register registers an activity whose transaction begins before its body, with
 // no look before it. Without a name in the options it is called as the function
 // is, which workflows may pass to workflow.ExecuteActivity by that name.
-func Register[I, O any](r worker.ActivityRegistry, f Func[I, O], options activity.RegisterOptions) {
+func Register[I, O any](r Registry, f Func[I, O], options activity.RegisterOptions) {
 	if options.Name == "" {
 		options.Name = functionName(f)
 	}

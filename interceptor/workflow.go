@@ -12,31 +12,31 @@ import (
 
 // InterceptWorkflow stamps the activities that a workflow schedules.
 func (w *workerInterceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	return &workflowInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, w.plugin}
+	return &workflowInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, w}
 }
 
 type workflowInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	plugin *Plugin
+	worker *workerInterceptor
 }
 
 func (i *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
 	return i.Next.Init(&workflowOutbound{
 		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound},
-		plugin:                          i.plugin,
+		worker:                          i.worker,
 	})
 }
 
 // workflowOutbound belongs to one run of a workflow.
 type workflowOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	plugin *Plugin
+	worker *workerInterceptor
 	calls  uint64 // local activities called so far: the same at each replay
 }
 
 // ExecuteActivity stamps the header with what this side knows.
 func (o *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	policy := o.plugin.policy(activityType)
+	policy := o.worker.plugin.policy(activityType)
 	id, err := identity{mode: Off}, error(nil)
 	if policy.Mode != Off {
 		id, _, err = policy.identify(activityType, declaredBy(ctx), args)
@@ -58,7 +58,7 @@ func (o *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 // activity's ID and times are the worker's, and change under retries.
 func (o *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	o.calls++
-	policy := o.plugin.policy(activityType)
+	policy := o.worker.plugin.policy(activityType)
 	if policy.Mode == Off {
 		return o.Next.ExecuteLocalActivity(ctx, activityType, args...)
 	}
@@ -66,7 +66,7 @@ func (o *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 	if err == nil && !business {
 		if id.fingerprint, err = policy.fingerprint(args); err == nil {
 			info := workflow.GetInfo(ctx)
-			id.key = localKey(info.Namespace, info.WorkflowExecution.RunID, o.calls, activityType, id.fingerprint)
+			id.key = localKey(info.Namespace, o.worker.run(info.WorkflowExecution.RunID), o.calls, activityType, id.fingerprint)
 		}
 	}
 	if err == nil {

@@ -161,6 +161,9 @@ func (a *answer) found(identity Identity) (found, error) {
 		if err != nil {
 			return found{}, err
 		}
+		if Status(*a.status) == Completed && outcome.Encoding == markerEncoding {
+			return found{}, alreadyCommitted()
+		}
 		return found{row: Row{
 			ID: a.id, Attempt: a.attempt, Status: Status(*a.status), Outcome: outcome, Left: left, Identity: identity,
 		}}, nil

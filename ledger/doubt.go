@@ -37,7 +37,7 @@ func (s *Store) settle(ctx context.Context, x *Execution, cause error) error {
 	case rolledBack:
 		return NewError(CodeUnavailable, "commit: the connection was lost and the transaction was rolled back; try again", cause)
 	case endedEarly:
-		return s.bar(ctx, x)
+		return s.bar(ctx, x, cause)
 	default:
 		e := NewError(CodeUnavailable, "commit: the connection was lost during COMMIT and the transaction may have committed; try again with the same key, which finds out", errors.Join(cause, err))
 		e.InDoubt = true

@@ -108,6 +108,14 @@ func InFlight(after time.Duration) *Error {
 	return e
 }
 
+func alreadyCommitted() *Error {
+	return NewError(CodeAlreadyCommitted, "an earlier execution has committed, and only the fact of it was kept: read the state again, nothing is to be repeated", nil)
+}
+
+func expired() *Error {
+	return NewError(CodeExpired, "this delivery comes later than the ledger can remember, and no row is left: an earlier one may have committed; look at the effect by hand", nil)
+}
+
 func mismatch() *Error {
 	return NewError(CodeMismatch, "this key was used for another request; use a new key for a new request", nil)
 }

@@ -27,16 +27,17 @@ func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, er
 
 	x := s.newExecution(ctx, &req)
 	defer x.over()
-	switch {
-	case req.Begin == BeginLeased:
-		return s.executeLeased(ctx, x, body)
-	case req.Begin == BeginAtOnce:
-		if _, err := x.begin(ctx); err != nil {
-			return x.answer(err)
-		}
-	case !req.Fresh:
+	if req.Late || req.Begin == BeginLate && !req.Fresh {
 		if r, ok, err := s.lookBefore(ctx, &req, x.patience); ok || err != nil {
 			return r, err
+		}
+	}
+	switch req.Begin {
+	case BeginLeased:
+		return s.executeLeased(ctx, x, body)
+	case BeginAtOnce:
+		if _, err := x.begin(ctx); err != nil {
+			return x.answer(err)
 		}
 	}
 
@@ -59,7 +60,10 @@ func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, er
 func (s *Store) lookBefore(ctx context.Context, req *Request, p *patience) (Result, bool, error) {
 	for {
 		row, ok, err := s.look(ctx, req.ref())
-		if err != nil || !ok {
+		switch {
+		case err == nil && !ok && req.Late:
+			return Result{}, false, expired()
+		case err != nil || !ok:
 			return Result{}, false, err
 		}
 		if r, ok, err := row.Replays(*req); ok || err != nil {
@@ -95,6 +99,9 @@ func (s *Store) keepAs(ctx context.Context, req *Request, status Status, outcome
 		if r, err = s.keepOnce(kctx, req, own); err == nil {
 			return r
 		}
+		if CodeOf(err) == CodeAlreadyCommitted {
+			return own // its own marker, or another's
+		}
 		if CodeOf(err) != "" || !lost(err) || kctx.Err() != nil || try+1 == maxTries || s.pause(kctx, try) != nil {
 			break
 		}
@@ -112,7 +119,7 @@ func (s *Store) keepOnce(ctx context.Context, req *Request, own Result) (Result,
 	}
 	began := clock.Now()
 	var a answer
-	err = a.scan(conn.QueryRow(ctx, s.statements(req.Owner).claim, claimArgs(req, req.Retention, own.Status, 0, own.Outcome)...))
+	err = a.scan(conn.QueryRow(ctx, s.statements(req.Owner).claim, claimArgs(req, req.Retention, own.Status, 0, req.kept(own.Outcome))...))
 	s.giveBack(ctx, conn.Conn)
 	if err != nil {
 		return own, err

@@ -28,12 +28,12 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 	case pg.TxStatus() == 'E':
 		return Result{}, s.failed(ctx, x, fmt.Errorf("ledger: the body returned without the error that had aborted its transaction: %w", pgx.ErrTxCommitRollback))
 	case pg.TxStatus() != 'T':
-		return Result{}, s.bar(ctx, x)
+		return Result{}, s.bar(ctx, x, nil)
 	}
 
 	dctx, cancel := s.detached(ctx)
 	defer cancel()
-	column, payload := outcome.encode(false)
+	column, payload := x.req.kept(outcome).encode(false)
 	batch := &pgx.Batch{}
 	batch.Queue(s.statements(x.req.Owner).finish, c.rowID, c.attempt, c.xid, column, payload)
 	batch.Queue("commit")
@@ -64,7 +64,7 @@ func (s *Store) commit(ctx context.Context, x *Execution, outcome Outcome) (Resu
 			return Result{}, err
 		}
 	case state == sqlNotOurClaim:
-		return Result{}, s.bar(ctx, x)
+		return Result{}, s.bar(ctx, x, nil)
 	case finishErr != nil && state != sqlSerialization && state != sqlDeadlock:
 		err := unavailable("outcome", err)
 		return Result{}, s.rollBack(ctx, x, err, Failure{})
@@ -84,7 +84,7 @@ func (s *Store) failed(ctx context.Context, x *Execution, bodyErr error) error {
 	f := s.failure(ctx, x.req, bodyErr)
 	switch {
 	case x.claim != nil && x.claim.Conn.Conn().PgConn().TxStatus() == 'I':
-		return errors.Join(s.bar(ctx, x), bodyErr)
+		return s.bar(ctx, x, bodyErr)
 	case x.claim != nil:
 		return s.rollBack(ctx, x, bodyErr, f)
 	case f.Status == FailedPermanent:
@@ -151,7 +151,7 @@ func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error, f Fai
 	case err != nil && f.Status != "":
 		s.config.Logger.WarnContext(ctx, "failure not recorded", "request", *x.req, "error", err)
 	case stands: // the body had ended the transaction and begun another
-		return errors.Join(s.bar(ctx, x), bodyErr)
+		return s.bar(ctx, x, bodyErr)
 	}
 	s.giveBack(ctx, c.Conn)
 	return bodyErr
@@ -159,12 +159,12 @@ func (s *Store) rollBack(ctx context.Context, x *Execution, bodyErr error, f Fai
 
 // bar answers a body that ended the ledger's transaction by a way that isn't
 // guarded. What it wrote may stand, so that its key is barred for good, on
-// whichever connection can be had.
-func (s *Store) bar(ctx context.Context, x *Execution) error {
+// whichever connection can be had. cause is what else went wrong.
+func (s *Store) bar(ctx context.Context, x *Execution, cause error) error {
 	x.claim.Release() // which destroys a connection that isn't idle
 	recorded, err := s.barKey(ctx, x)
 	s.config.Logger.ErrorContext(ctx, "a body ended the ledger's transaction itself", "request", *x.req, "barred", recorded, "error", err)
-	return NewError(CodeInvalid, "the body ended the ledger's transaction itself (through Tx.Conn or a procedure): what it wrote before that may stand, and the key will never run again; let the body return instead, and look at the effect by hand", err)
+	return NewError(CodeInvalid, "the body ended the ledger's transaction itself (through Tx.Conn or a procedure): what it wrote before that may stand, and the key will never run again; let the body return instead, and look at the effect by hand", errors.Join(cause, err))
 }
 
 func (s *Store) barKey(ctx context.Context, x *Execution) (recorded bool, err error) {

@@ -149,7 +149,7 @@ func (s *Store) recordLease(ctx context.Context, x *Execution, status Status, ou
 	dctx, cancel := s.detached(ctx)
 	defer cancel()
 	l := x.lease
-	column, payload := outcome.encode(false)
+	column, payload := x.req.kept(outcome).encode(false)
 	for try := 0; ; try++ {
 		var recorded bool
 		began := clock.Now()

@@ -53,6 +53,17 @@ type wire struct {
 	Barred   bool    `json:"x"`           // never run again, whatever the policy
 }
 
+// markerEncoding is the encoding of an outcome whose data was not kept.
+const markerEncoding = "effectonce/marker"
+
+// kept is what the row gets of an outcome.
+func (r *Request) kept(o Outcome) Outcome {
+	if r.Marker && o.Data != nil {
+		return Outcome{Encoding: markerEncoding}
+	}
+	return o
+}
+
 // encode renders the outcome column, and the side table's payload where the
 // outcome doesn't fit its row.
 func (o Outcome) encode(barred bool) (column string, payload []byte) {

@@ -56,6 +56,14 @@ type Request struct {
 	// PostgreSQL's clock. For [BeginLeased] only. Default: what is left of the
 	// context's deadline, or one minute without one; at least 1 ms.
 	Lease time.Duration
+	// Marker keeps the fact alone: the row gets no result, whoever has it from
+	// elsewhere (a gate) may replay it, and whoever finds the row alone is answered
+	// with [CodeAlreadyCommitted]. An outcome without data is kept as it is.
+	Marker bool
+	// Late says that this delivery comes later than the ledger can remember, so
+	// that a key without a row may have been executed and forgotten: it is refused
+	// with [CodeExpired].
+	Late bool
 	// RerunPermanent runs a key again whose recorded failure is permanent.
 	// Default: the failure is replayed.
 	RerunPermanent bool
@@ -176,6 +184,8 @@ func (r Row) Replays(req Request) (Result, bool, error) {
 	switch {
 	case r.Fingerprint != req.Fingerprint:
 		return Result{}, false, mismatch()
+	case r.Status == Completed && r.Outcome.Encoding == markerEncoding:
+		return Result{}, false, alreadyCommitted()
 	case r.Status == Completed, r.Status == FailedPermanent && (r.barred || !req.RerunPermanent):
 		return r.result(), true, nil
 	default:

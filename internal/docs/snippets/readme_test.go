@@ -4,14 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"io"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	sdkinterceptor "go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -185,6 +189,30 @@ func handle(ctx context.Context, store *ledger.Store, messageID string, body []b
 		return ledger.Outcome{Encoding: "none"}, err
 	})
 	return err
+}
+
+// end
+
+// snippet: test-environment
+func testMoveMoney(t *testing.T, pool *pgxpool.Pool) (left int64) {
+	plugin, err := interceptor.NewPlugin(interceptor.Options{
+		Pool:          pool,
+		DataConverter: converter.GetDefaultDataConverter(),
+	})
+	require.NoError(t, err)
+	require.NoError(t, plugin.Start(t.Context()))
+	defer func() { require.NoError(t, plugin.Close(context.Background())) }()
+
+	var suite testsuite.WorkflowTestSuite
+	env := suite.NewTestActivityEnvironment()
+	env.SetWorkerOptions(worker.Options{
+		Interceptors: []sdkinterceptor.WorkerInterceptor{plugin.WorkerInterceptor()},
+	})
+	interceptor.Register(env, MoveMoney, activity.RegisterOptions{})
+	result, err := env.ExecuteActivity("MoveMoney", Transfer{From: "ann", To: "bob", Amount: 30})
+	require.NoError(t, err)
+	require.NoError(t, result.Get(&left))
+	return left
 }
 
 // end

@@ -167,3 +167,13 @@ func (quiet) Debug(string, ...any) {}
 func (quiet) Info(string, ...any)  {}
 func (quiet) Warn(string, ...any)  {}
 func (quiet) Error(string, ...any) {}
+
+func TestTheReadmesTestEnvironment(t *testing.T) {
+	t.Parallel()
+	pool := accounts(t)
+	for range 2 { // two tests of one program
+		require.Equal(t, 70, int(testMoveMoney(t, pool)))
+		_, err := pool.Exec(t.Context(), "UPDATE accounts SET balance = 100")
+		require.NoError(t, err)
+	}
+}
