@@ -44,7 +44,7 @@ func TestTypedOperationIsTheSameAtTheRunnerAndAtTheLedger(t *testing.T) {
 	atGate, err := typed(t, b.runner.Executor(), "a", 2)
 	require.NoError(t, err)
 	require.True(t, atGate.Replayed())
-	require.Equal(t, 1, atGate.Value)
+	require.Equal(t, 1, atGate.Value())
 	questions, postgres := b.costs()
 	require.Equal(t, 1, questions)
 	require.Zero(t, postgres)
@@ -53,7 +53,8 @@ func TestTypedOperationIsTheSameAtTheRunnerAndAtTheLedger(t *testing.T) {
 
 	atLedger, err := typed(t, b.store, "a", 3)
 	require.NoError(t, err)
-	require.Equal(t, atGate, atLedger)
+	require.True(t, atLedger.Replayed())
+	require.Equal(t, 1, atLedger.Value())
 	require.Equal(t, 1, b.effects(t, "a"))
 }
 
@@ -111,7 +112,7 @@ func ExampleRunner_Executor() {
 		}
 		for n := range 3 {
 			answer, err := typed(t, runner.Executor(), "a", n)
-			fmt.Println(answer.Value, answer.Replayed(), err)
+			fmt.Println(answer.Value(), answer.Replayed(), err)
 		}
 	})
 	// Output:

@@ -72,11 +72,11 @@ func TestOutcomeOfAnotherIdentityIsReplayedIfItIsHeldExactly(t *testing.T) {
 	b := setup(t)
 	optional, err := replays[withOptional](t, b, "optional")
 	require.NoError(t, err)
-	require.Equal(t, withOptional{Number: 1000, Note: "n"}, optional.Value)
+	require.Equal(t, withOptional{Number: 1000, Note: "n"}, optional.Value())
 	require.NotEqual(t, ledger.JSON[receipt]().Identity(), ledger.JSON[withOptional]().Identity())
 	other, err := replays[reordered](t, b, "reordered")
 	require.NoError(t, err)
-	require.Equal(t, reordered{Number: 1000, Note: "n"}, other.Value)
+	require.Equal(t, reordered{Number: 1000, Note: "n"}, other.Value())
 	require.Equal(t, ledger.JSON[receipt]().Identity(), ledger.JSON[reordered]().Identity())
 }
 
@@ -102,7 +102,7 @@ func refused[O any](t *testing.T, b *bundle, name string) {
 	assert.True(t, got.Committed(), name)
 	assert.True(t, got.Replayed(), name)
 	assert.False(t, got.Readable(), name)
-	assert.Zero(t, got.Value, name)
+	assert.Zero(t, got.Value(), name)
 }
 
 func TestOutcomeOfAnUnknownVersionIsUnavailable(t *testing.T) {
@@ -151,11 +151,11 @@ func TestEncodingByExplicitFunctions(t *testing.T) {
 	}
 	first, err := run(big(1, 0), key)
 	require.NoError(t, err)
-	require.EqualValues(t, -7, first.Value)
+	require.EqualValues(t, -7, first.Value())
 	again, err := run(big(2, 0), key) // another identity, exactly the same bytes
 	require.NoError(t, err)
 	require.True(t, again.Replayed())
-	require.EqualValues(t, -7, again.Value)
+	require.EqualValues(t, -7, again.Value())
 
 	short := big(1, 0)
 	short.Decode = func([]byte) (int64, error) { return 3, nil } // reads anything, and not exactly

@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"io"
 	"time"
 )
 
@@ -64,6 +65,16 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string { return "ledger: " + e.text }
+
+// Format implements fmt.Formatter: it prints the public text under every verb,
+// never the private cause.
+func (e *Error) Format(f fmt.State, verb rune) {
+	if verb == 'q' {
+		_, _ = fmt.Fprintf(f, "%q", e.Error())
+		return
+	}
+	_, _ = io.WriteString(f, e.Error())
+}
 
 // Unwrap returns the private cause, or nil.
 func (e *Error) Unwrap() error { return e.cause }

@@ -54,7 +54,7 @@ func ExampleOperation_Run() {
 			if err != nil {
 				t.Fatal(err)
 			}
-			fmt.Println("total:", answer.Value.Total, "replayed:", answer.Replayed())
+			fmt.Println("total:", answer.Value().Total, "replayed:", answer.Replayed())
 		}
 		_, err = transfer.Run(ctx, store, scope, key, Transfer{To: "bob", Amount: 999}, handler)
 		fmt.Println(err)
@@ -163,7 +163,7 @@ func ExampleAnswer_Committed() {
 		answer, err := run(newOperation(t, ledger.OperationOptions[string, int]{ID: "count", Encoding: unreadable}))
 		switch {
 		case err == nil:
-			fmt.Println("publish", answer.Value)
+			fmt.Println("publish", answer.Value())
 		case answer.Committed():
 			fmt.Println("it has happened; publish the result:", answer.Readable(), "report:", ledger.CodeOf(err))
 		default:
@@ -190,5 +190,5 @@ func exampleRun[O any](t testing.TB, store *ledger.Store, e ledger.Encoding[O], 
 	op := newOperation(t, ledger.OperationOptions[string, O]{ID: "example", Encoding: e})
 	answer, err := op.Run(t.Context(), store, scope(t, ledger.Platform(), "worker"), clientKey(t, "message-1"), "in",
 		func(context.Context, pgx.Tx, string) (O, error) { return result, nil })
-	return answer.Value, err
+	return answer.Value(), err
 }

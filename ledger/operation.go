@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strconv"
 	"time"
 
@@ -175,7 +176,7 @@ func (op *Operation[I, O]) request(scope Scope, key ClientKey, input I) (Request
 	}
 	return Request{
 		Owner:       scope.owner,
-		Key:         Key(digest.Of("effectonce/operation/1", o.ID, strconv.FormatUint(uint64(o.Version), 10), scope.caller, key.text)),
+		Key:         Key(digest.Of("effectonce/operation/1", o.ID, strconv.FormatUint(uint64(o.Version), 10), string(scope.caller[:]), string(key.digest[:]))),
 		Fingerprint: Fingerprint(digest.Of("effectonce/operation-fingerprint/1", string(raw))),
 		Operation:   o.ID,
 		Begin:       BeginAtOnce,
@@ -195,13 +196,13 @@ func (op *Operation[I, O]) answer(r Result, err error, value O, ran bool) (Answe
 	case !a.committed:
 		return a, unreadable(fmt.Errorf("status %q, recorded as %s: no typed operation records that", r.Status, r.Outcome.Encoding))
 	case ran && !a.replayed:
-		a.Value, a.readable = value, true
+		a.value = &value
 		return a, err
 	}
 	v, readErr := op.options.Encoding.read(r.Outcome)
 	switch {
 	case readErr == nil:
-		a.Value, a.readable = v, true
+		a.value = &v
 		return a, err
 	case err == nil:
 		return a, readErr
@@ -213,12 +214,19 @@ func (op *Operation[I, O]) answer(r Result, err error, value O, ran bool) (Answe
 // Answer is what [Operation.Run] returns. It prints redacted under every format
 // verb.
 type Answer[O any] struct {
-	// Value is the committed result, the same for the run that made it and for
-	// each replay. It is the zero value where nothing was committed, and where the
-	// recorded result can't be read: see [Answer.Readable].
-	Value O
+	committed, replayed bool
 
-	committed, replayed, readable bool
+	value *O // a pointer, which is printed as an address at most
+}
+
+// Value returns the committed result, the same for the run that made it and for
+// each replay. It is the zero value where nothing was committed, and where the
+// recorded result can't be read: see [Answer.Readable].
+func (a Answer[O]) Value() (v O) {
+	if a.value != nil {
+		v = *a.value
+	}
+	return v
 }
 
 // Committed reports whether the effect is in the database, beside a nil error
@@ -231,13 +239,13 @@ func (a Answer[O]) Committed() bool { return a.committed }
 // handler didn't run.
 func (a Answer[O]) Replayed() bool { return a.replayed }
 
-// Readable reports whether Value is the committed result, beside a nil error
-// always.
-func (a Answer[O]) Readable() bool { return a.readable }
+// Readable reports whether [Answer.Value] is the committed result, beside a nil
+// error always.
+func (a Answer[O]) Readable() bool { return a.value != nil }
 
 // Format implements fmt.Formatter: it prints the value's type, never the value.
 func (a Answer[O]) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "ledger.Answer{Value: %T (redacted), Committed: %t, Replayed: %t}", a.Value, a.committed, a.replayed)
+	_, _ = fmt.Fprintf(f, "ledger.Answer[%s]{Committed: %t, Replayed: %t}", reflect.TypeFor[O](), a.committed, a.replayed)
 }
 
 // LogValue implements slog.LogValuer.

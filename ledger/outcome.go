@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strconv"
 )
 
@@ -36,6 +37,11 @@ type Outcome struct {
 // the data.
 func (o Outcome) Format(f fmt.State, _ rune) {
 	_, _ = fmt.Fprintf(f, "ledger.Outcome{Encoding: %q, Data: %d bytes (redacted)}", o.Encoding, len(o.Data))
+}
+
+// LogValue implements slog.LogValuer: the encoding and the size.
+func (o Outcome) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("encoding", o.Encoding), slog.Int("bytes", len(o.Data)))
 }
 
 // maxInline is how long the rendered outcome may be in the key's own row

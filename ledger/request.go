@@ -156,6 +156,12 @@ type Result struct {
 	Identity Identity
 }
 
+// LogValue implements slog.LogValuer: without the outcome's data.
+func (r Result) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("status", string(r.Status)), slog.String("source", string(r.Source)),
+		slog.Int64("row_id", r.RowID), slog.Int("attempt", int(r.Attempt)), slog.Any("outcome", r.Outcome))
+}
+
 // Row is a row of the ledger as a look finds it.
 type Row struct {
 	ID          int64
@@ -169,6 +175,12 @@ type Row struct {
 	Identity Identity
 
 	barred bool // never run again, whatever the policy
+}
+
+// LogValue implements slog.LogValuer: without the outcome's data.
+func (r Row) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int64("row_id", r.ID), slog.Int("attempt", int(r.Attempt)),
+		slog.String("status", string(r.Status)), slog.Any("outcome", r.Outcome))
 }
 
 func (r Row) result() Result {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/effectonce/effectonce/internal/digest"
 )
 
 // Scope is on whose behalf a typed operation runs: whose rows it makes, and who
@@ -12,7 +14,7 @@ import (
 // scopes never meet, whatever keys they submit. The zero Scope is refused.
 type Scope struct {
 	owner  Owner
-	caller string
+	caller [32]byte // a digest: whatever prints the scope doesn't name the caller
 }
 
 // MaxCallerBytes bounds the caller's name in a [Scope].
@@ -39,18 +41,18 @@ func NewScope(owner Owner, caller string) (Scope, error) {
 	if faults != nil {
 		return Scope{}, NewError(CodeInvalid, "new scope: "+errors.Join(faults...).Error(), nil)
 	}
-	return Scope{owner: owner, caller: caller}, nil
+	return Scope{owner: owner, caller: digest.Of("effectonce/caller/1", caller)}, nil
 }
 
 // Owner returns whose rows the scope's are.
 func (s Scope) Owner() Owner { return s.owner }
 
 // IsZero reports whether the scope was never made.
-func (s Scope) IsZero() bool { return s.caller == "" }
+func (s Scope) IsZero() bool { return s == Scope{} }
 
 // Format implements fmt.Formatter: it prints the owner, never the caller.
 func (s Scope) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "ledger.Scope{%s, caller of %d bytes (redacted)}", s.owner, len(s.caller))
+	_, _ = fmt.Fprintf(f, "ledger.Scope{%s, caller redacted}", s.owner)
 }
 
 // Bounds of a [ClientKey], in bytes.
@@ -66,7 +68,10 @@ const ClientKeyPattern = `^[!-~]{16,256}$`
 // ClientKey is a key as a client submits it, such as the header Idempotency-Key.
 // It says which of the caller's requests this is, and nothing of who the caller
 // is. It prints redacted under every format verb. The zero ClientKey is refused.
-type ClientKey struct{ text string }
+type ClientKey struct {
+	digest [32]byte // of the text, which isn't kept
+	bytes  int
+}
 
 // ParseClientKey returns the key with that text, which must have the form of
 // [ClientKeyPattern]: at least 16 bytes, so that a client's counter isn't taken
@@ -80,13 +85,13 @@ func ParseClientKey(text string) (ClientKey, error) {
 			return ClientKey{}, NewError(CodeInvalid, fmt.Sprintf("the key's byte %d is 0x%02x: send %d to %d visible ASCII characters, such as a UUID", i+1, c, MinClientKeyBytes, MaxClientKeyBytes), nil)
 		}
 	}
-	return ClientKey{text: text}, nil
+	return ClientKey{digest: digest.Of("effectonce/client-key/1", text), bytes: len(text)}, nil
 }
 
 // IsZero reports whether the key was never parsed.
-func (k ClientKey) IsZero() bool { return k.text == "" }
+func (k ClientKey) IsZero() bool { return k == ClientKey{} }
 
 // Format implements fmt.Formatter: it prints the size, never the text.
 func (k ClientKey) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "ledger.ClientKey{%d bytes (redacted)}", len(k.text))
+	_, _ = fmt.Fprintf(f, "ledger.ClientKey{%d bytes (redacted)}", k.bytes)
 }
