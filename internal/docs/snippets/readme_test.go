@@ -2,7 +2,6 @@ package snippets_test
 
 import (
 	"context"
-	"crypto/sha256"
 	"io"
 	"testing"
 	"time"
@@ -174,21 +173,27 @@ func onWorkerOnly(c client.Client, queue string, options interceptor.Options) (w
 
 // end
 
-// snippet: plain
-func handle(ctx context.Context, store *ledger.Store, messageID string, body []byte, t Transfer) error {
-	_, err := store.Execute(ctx, ledger.Request{
-		Key:         ledger.Key(sha256.Sum256([]byte("move-money/1/" + messageID))),
-		Fingerprint: ledger.Fingerprint(sha256.Sum256(body)),
-		Begin:       ledger.BeginAtOnce,
-	}, func(ctx context.Context) (ledger.Outcome, error) {
-		tx, err := ledger.Tx(ctx)
-		if err != nil {
-			return ledger.Outcome{}, err
-		}
-		_, err = MoveMoney(ctx, tx, t)
-		return ledger.Outcome{Encoding: "none"}, err
-	})
-	return err
+// snippet: typed
+
+// newMove defines the operation, once; MoveMoney is its handler as well.
+func newMove() (*ledger.Operation[Transfer, int64], error) {
+	return ledger.NewOperation(ledger.OperationOptions[Transfer, int64]{ID: "money.move"})
+}
+
+// post answers a request of a user who is authenticated and may do this.
+func post(ctx context.Context, on ledger.Executor, move *ledger.Operation[Transfer, int64],
+	user, idempotencyKey string, t Transfer,
+) (left int64, err error) {
+	scope, err := ledger.NewScope(ledger.Platform(), user)
+	if err != nil {
+		return 0, err
+	}
+	key, err := ledger.ParseClientKey(idempotencyKey)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := move.Run(ctx, on, scope, key, t, MoveMoney)
+	return answer.Value(), err
 }
 
 // end

@@ -135,11 +135,16 @@ func TestAMessageDeliveredTwiceMovesMoneyOnce(t *testing.T) {
 	t.Parallel()
 	pool := accounts(t)
 	store := ledgertest.Store(t, pool)
+	move, err := newMove()
+	require.NoError(t, err)
+	key := "0190b4f2-7c3e-7a66-9f1d-2f6b7d1c9e55"
 	for range 2 {
-		require.NoError(t, handle(t.Context(), store, "m-1", []byte("ann to bob"), Transfer{From: "ann", To: "bob", Amount: 30}))
+		left, err := post(t.Context(), store, move, "ann", key, Transfer{From: "ann", To: "bob", Amount: 30})
+		require.NoError(t, err)
+		assert.EqualValues(t, 70, left)
 	}
 	assert.EqualValues(t, 70, balance(t, pool, "ann"))
-	err := handle(t.Context(), store, "m-1", []byte("another body"), Transfer{From: "ann", To: "bob", Amount: 30})
+	_, err = post(t.Context(), store, move, "ann", key, Transfer{From: "ann", To: "bob", Amount: 31})
 	assert.Equal(t, ledger.CodeMismatch, ledger.CodeOf(err))
 }
 
