@@ -99,6 +99,7 @@ const (
 	sqlSerialization       = "40001"
 	sqlDeadlock            = "40P01"
 	sqlForeignKeyViolation = "23503"
+	sqlQueryCanceled       = "57014" // by a statement's timeout, or by hand
 	sqlNotOurClaim         = "EO001" // raised by the migrations' functions
 )
 

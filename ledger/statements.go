@@ -20,6 +20,9 @@ type statements struct {
 	renew  string
 	look   string
 	doubt  string
+	prune  string
+	behind string
+	kept   string
 }
 
 func newStatements(schema string, tenant bool) statements {
@@ -63,6 +66,9 @@ func newStatements(schema string, tenant bool) statements {
   FROM (SELECT NOT i.recovering AS writable, i.identity = ` + next(3) + `::text AS same
           FROM (` + identityQuery(q) + `) i) w
   LEFT JOIN ` + q + table + `_keys k ON ` + match,
+		prune:  pruneStatement(q + table),
+		behind: behindStatement(q + table),
+		kept:   keptStatement(tenant),
 	}
 }
 

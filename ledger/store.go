@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/effectonce/effectonce/internal/clock"
 )
@@ -21,6 +23,9 @@ const (
 	DefaultMaxResultBytes = 2 << 20
 	DefaultRetention      = 7 * 24 * time.Hour
 	DefaultWait           = 5 * time.Second
+	DefaultPruneInterval  = time.Minute
+	DefaultPruneBatch     = 1000
+	DefaultPruneTimeout   = 5 * time.Second
 )
 
 // Config says where the ledger is and how far it may go. The zero value of
@@ -42,8 +47,23 @@ type Config struct {
 	// COMMIT with [CodeResultTooLarge]. Default 2 MiB, which is what a Temporal
 	// namespace accepts unless it says otherwise.
 	MaxResultBytes int
+	// LongestRetention is the longest [Request.Retention] in use: a leased claim
+	// whose lease was over that long ago was abandoned, and is deleted like a
+	// finished row. Default 7 days, at least 1 s.
+	LongestRetention time.Duration
+	// PruneInterval is the pause between two passes of the store's own pruner (see
+	// [Store.Start]), jittered: at least half of it. Default 1 min, at least 1 ms.
+	PruneInterval time.Duration
+	// PruneBatch is how many rows one batch deletes, each batch in a transaction
+	// of its own. Default 1000, 1 to [MaxPruneBatch].
+	PruneBatch int
+	// PruneTimeout bounds one batch in PostgreSQL, where it is the transaction's
+	// statement_timeout. Default 5 s, at least 1 ms.
+	PruneTimeout time.Duration
 	// Logger gets one line where a person should know. Default: discards.
 	Logger *slog.Logger
+	// MeterProvider makes the clean-up's metrics. Default: the global one.
+	MeterProvider metric.MeterProvider
 }
 
 func (c Config) withDefaults() Config {
@@ -56,8 +76,23 @@ func (c Config) withDefaults() Config {
 	if c.MaxResultBytes == 0 {
 		c.MaxResultBytes = DefaultMaxResultBytes
 	}
+	if c.LongestRetention == 0 {
+		c.LongestRetention = DefaultRetention
+	}
+	if c.PruneInterval == 0 {
+		c.PruneInterval = DefaultPruneInterval
+	}
+	if c.PruneBatch == 0 {
+		c.PruneBatch = DefaultPruneBatch
+	}
+	if c.PruneTimeout == 0 {
+		c.PruneTimeout = DefaultPruneTimeout
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
 	}
 	return c
 }
@@ -76,6 +111,18 @@ func (c Config) validate() error {
 	if c.MaxResultBytes < 0 {
 		faults = append(faults, fmt.Errorf("Config.MaxResultBytes is %d: use a positive number of bytes, or 0 for %d", c.MaxResultBytes, DefaultMaxResultBytes))
 	}
+	if c.LongestRetention < time.Second {
+		faults = append(faults, fmt.Errorf("Config.LongestRetention is %s: use at least 1s, or 0 for %s", c.LongestRetention, DefaultRetention))
+	}
+	if c.PruneInterval < time.Millisecond {
+		faults = append(faults, fmt.Errorf("Config.PruneInterval is %s: use at least 1ms, or 0 for %s", c.PruneInterval, DefaultPruneInterval))
+	}
+	if c.PruneBatch < 1 || c.PruneBatch > MaxPruneBatch {
+		faults = append(faults, fmt.Errorf("Config.PruneBatch is %d: use 1 to %d rows, or 0 for %d", c.PruneBatch, MaxPruneBatch, DefaultPruneBatch))
+	}
+	if c.PruneTimeout < time.Millisecond {
+		faults = append(faults, fmt.Errorf("Config.PruneTimeout is %s: use at least 1ms, or 0 for %s", c.PruneTimeout, DefaultPruneTimeout))
+	}
 	return errors.Join(faults...)
 }
 
@@ -88,6 +135,9 @@ type Store struct {
 
 	// identity is that of the newest connection.
 	identity atomic.Pointer[Identity]
+
+	meters  meters
+	pruning pruning
 
 	mu      sync.Mutex
 	closed  bool
@@ -109,6 +159,10 @@ func NewStore(config Config) (*Store, error) {
 		tenant:   newStatements(config.Schema, true),
 		done:     make(chan struct{}),
 	}
+	var err error
+	if s.meters, err = newMeters(config.MeterProvider); err != nil {
+		return nil, fmt.Errorf("ledger: new store: %w", err)
+	}
 	s.closing, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -116,8 +170,8 @@ func NewStore(config Config) (*Store, error) {
 // Config returns the store's configuration, defaults filled in.
 func (s *Store) Config() Config { return s.config }
 
-// Close refuses new executions, cancels those that wait, and returns when all
-// of them and their clean-up have ended, or with the context's error; the rest
+// Close ends the pruner, refuses new executions, cancels those that wait, and
+// returns when all of them and their clean-up have ended, or with the context's error; the rest
 // then goes on to its end by itself. It may be called more than once.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
@@ -139,7 +193,8 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 }
 
-// Done is closed after Close, once all executions and their clean-up have ended.
+// Done is closed after Close, once the pruner, all executions and their clean-up
+// have ended.
 func (s *Store) Done() <-chan struct{} { return s.done }
 
 // enter counts a piece of work in, unless the store is closed.
