@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
 
@@ -65,6 +67,27 @@ func TestExecutorTellsItsLedgersLimits(t *testing.T) {
 	r, err := gate.NewRunner(gate.RunnerConfig{Ledger: silent{b.store}})
 	require.NoError(t, err)
 	require.Equal(t, ledger.Config{}, r.Executor().Config())
+}
+
+// TestTokenLastsAsLongAsAnExecutionWithoutADeadline: a token that ended sooner
+// would let a duplicate in before its time.
+func TestTokenLastsAsLongAsAnExecutionWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	store := ledgertest.Store(t, b.pool, func(c *ledger.Config) {
+		c.FinishTimeout, c.Limits.Timeout = 20*time.Second, time.Hour
+	})
+	runner, err := gate.NewRunner(gate.RunnerConfig{Ledger: store, Gate: b.gate})
+	require.NoError(t, err)
+	req := business("a")
+	req.Lease = 0
+	_, err = runner.Execute(t.Context(), req, func(context.Context) (ledger.Outcome, error) {
+		token, _, left := b.stands(t, req)
+		assert.NotNil(t, token)
+		assert.InDelta(t, time.Hour+20*time.Second, left, float64(time.Minute))
+		return outcome("a"), nil
+	})
+	require.NoError(t, err)
 }
 
 // silent is a ledger that doesn't tell its limits.

@@ -73,7 +73,10 @@ func setup(t *testing.T, change ...func(*options)) *bundle {
 	b.pg, b.link, err = wire.Through(context.WithoutCancel(t.Context()), o.dsn)
 	require.NoError(t, err)
 	t.Cleanup(b.pg.Close)
-	b.store = ledgertest.Store(t, itest.Pool(t, b.link), func(c *ledger.Config) { c.FinishTimeout = 30 * time.Second })
+	b.store = ledgertest.Store(t, itest.Pool(t, b.link), func(c *ledger.Config) {
+		c.FinishTimeout = 30 * time.Second
+		c.Limits.Timeout = -1 // a commit in doubt is asked for until the deadline
+	})
 	b.resp, err = wire.Listen(context.WithoutCancel(t.Context()), o.valkey, wire.RESP)
 	require.NoError(t, err)
 	t.Cleanup(b.resp.Close)

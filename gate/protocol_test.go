@@ -173,7 +173,9 @@ func TestLateReleaseLeavesAnothersToken(t *testing.T) {
 func TestCommitInDoubtIsNotReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	hasty := ledgertest.Store(t, itest.Pool(t, b.link), func(c *ledger.Config) { c.FinishTimeout = 100 * time.Millisecond })
+	hasty := ledgertest.Store(t, itest.Pool(t, b.link), func(c *ledger.Config) {
+		c.FinishTimeout, c.Limits.Timeout = 100*time.Millisecond, -1
+	})
 	runner, err := gate.NewRunner(gate.RunnerConfig{Ledger: hasty, Gate: b.gate})
 	require.NoError(t, err)
 

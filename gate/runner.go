@@ -71,7 +71,8 @@ type Request struct {
 	Derived  bool
 	Delivery int32
 	// Lease is how long the token bars others. Default: what is left of the
-	// context's deadline, or one minute without one.
+	// context's deadline; without one, the ledger's [ledger.Limits.Timeout] and its
+	// FinishTimeout, or one minute where it has none.
 	Lease time.Duration
 }
 
@@ -140,12 +141,12 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 		return pass{}, nil, nil
 	}
 	p := pass{gate: r.gate, req: req, identity: identity, token: newToken(req.Derived, req.Delivery)}
-	lease := leaseOf(ctx, req)
+	lease := r.leaseOf(ctx, req)
 	if req.Fresh {
 		r.gate.Mark(p.name(identity), p.token, lease)
 		return p, nil, nil
 	}
-	until := clock.Now().Add(waitOf(req))
+	until := clock.Now().Add(r.waitOf(req))
 	for try := 0; ; try++ {
 		answer, err := r.gate.Enter(ctx, p.name(identity), p.token, lease)
 		switch {
@@ -257,21 +258,29 @@ func (p pass) release() {
 	}
 }
 
-func leaseOf(ctx context.Context, req *Request) time.Duration {
+// leaseOf lasts as long as the execution can.
+func (r *Runner) leaseOf(ctx context.Context, req *Request) time.Duration {
 	if req.Lease > 0 {
 		return req.Lease
 	}
 	if left, ok := clock.Left(ctx); ok {
 		return left
 	}
+	if c := r.Executor().Config(); c.Limits.Timeout > 0 {
+		return c.Limits.Timeout + c.FinishTimeout
+	}
 	return defaultLease
 }
 
-func waitOf(req *Request) time.Duration {
-	if req.Wait == 0 {
-		return ledger.DefaultWait
+func (r *Runner) waitOf(req *Request) time.Duration {
+	wait := req.Wait
+	if wait == 0 {
+		wait = r.Executor().Config().Limits.Wait
 	}
-	return max(req.Wait, 0)
+	if wait == 0 {
+		wait = ledger.DefaultWait
+	}
+	return max(wait, 0)
 }
 
 // patience is what is left to wait at the ledger, which reads 0 as its default.

@@ -37,6 +37,7 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 	}()
 	r.store, err = ledger.NewStore(ledger.Config{
 		Pool: o.Pool, Schema: o.Schema, Tenants: o.Tenants, Logger: o.Logger, MaxResultBytes: max(o.MaxResultBytes, maxResultBytes),
+		Limits: ledger.Limits{MaxConcurrent: -1, Timeout: -1}, // the worker's slots and the attempt's deadline
 	})
 	if err != nil {
 		return nil, err

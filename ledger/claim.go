@@ -69,6 +69,9 @@ func (s *Store) claimOnce(ctx context.Context, req *Request) (*claim, found, err
 	if err != nil {
 		return nil, found{}, err
 	}
+	if err := s.quotaLeft(ctx, conn.Conn, req); err != nil {
+		return nil, found{}, err
+	}
 	idle := int64(0)
 	if left, ok := clock.Left(ctx); ok {
 		idle = max(left.Milliseconds(), 1)

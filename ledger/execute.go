@@ -13,7 +13,7 @@ import (
 //
 // An error is either the body's own, as it is, or an [*Error] with a code.
 func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, error) {
-	req = req.withDefaults()
+	req = req.withDefaults(s.config.Limits)
 	if err := req.validate(); err != nil {
 		return Result{}, err
 	}
@@ -24,6 +24,12 @@ func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, er
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("ledger: the deadline has passed or the caller has gone before the body: %w", err)
 	}
+
+	ctx, leave, err := s.admit(ctx, &req)
+	if err != nil {
+		return Result{}, err
+	}
+	defer leave()
 
 	x := s.newExecution(ctx, &req)
 	defer x.over()

@@ -112,6 +112,9 @@ func (s *Store) claimLease(ctx context.Context, x *Execution) (*lease, Result, e
 		var a answer
 		conn, err := s.acquire(ctx)
 		if err == nil {
+			err = s.quotaLeft(ctx, conn.Conn, x.req)
+		}
+		if err == nil {
 			err = a.scan(conn.QueryRow(ctx, s.statements(x.req.Owner).claim,
 				claimArgs(x.req, x.req.Lease, Processing, 0, Outcome{})...))
 			s.giveBack(ctx, conn.Conn)
@@ -120,6 +123,8 @@ func (s *Store) claimLease(ctx context.Context, x *Execution) (*lease, Result, e
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return nil, Result{}, fmt.Errorf("ledger: claim: %w", ctx.Err())
+		case CodeOf(err) != "":
+			return nil, Result{}, err
 		case state == sqlLockNotAvailable:
 			a.disposition = "in_flight"
 		case state == sqlForeignKeyViolation:

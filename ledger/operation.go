@@ -48,11 +48,11 @@ type OperationOptions[I, O any] struct {
 	// Isolation of the transaction. Default: read committed.
 	Isolation pgx.TxIsoLevel
 	// Retention is how long the finished row is kept: the window in which a
-	// replay is promised. Default 7 days, at least 1 s.
+	// replay is promised. Default [Limits.Retention], at least 1 s.
 	Retention time.Duration
 	// Wait is how long a duplicate waits in place for the first one, holding no
-	// connection, before [CodeInFlight] is answered. Default 5 s; negative: not
-	// at all.
+	// connection, before [CodeInFlight] is answered. Default [Limits.Wait];
+	// negative: not at all.
 	Wait time.Duration
 }
 
@@ -120,7 +120,7 @@ func (op *Operation[I, O]) Run(ctx context.Context, on Executor, scope Scope, ke
 	if err := op.check(ctx, on, scope, key, handler != nil); err != nil {
 		return Answer[O]{}, err
 	}
-	req, err := op.request(scope, key, input)
+	req, err := op.request(on.Config().Limits.withDefaults(), scope, key, input)
 	if err != nil {
 		return Answer[O]{}, err
 	}
@@ -168,11 +168,23 @@ func (op *Operation[I, O]) check(ctx context.Context, on Executor, scope Scope, 
 	return nil
 }
 
-func (op *Operation[I, O]) request(scope Scope, key ClientKey, input I) (Request, error) {
+func (op *Operation[I, O]) request(l Limits, scope Scope, key ClientKey, input I) (Request, error) {
 	o := op.options
+	if key.bytes > l.MaxKeyBytes {
+		return Request{}, NewError(CodeInvalid, fmt.Sprintf("run %s: the key has %d bytes, the limit is %d (Limits.MaxKeyBytes)", o.ID, key.bytes, l.MaxKeyBytes), nil)
+	}
 	raw, err := o.Fingerprint(input)
 	if err != nil {
 		return Request{}, NewError(CodeInvalid, fmt.Sprintf("run %s: the input of type %T has no canonical form: set OperationOptions.Fingerprint", o.ID, input), err)
+	}
+	if len(raw) > l.MaxInputBytes {
+		return Request{}, NewError(CodeInvalid, fmt.Sprintf("run %s: the input has %d bytes, the limit is %d (Limits.MaxInputBytes)", o.ID, len(raw), l.MaxInputBytes), nil)
+	}
+	if o.Retention == 0 {
+		o.Retention = l.Retention
+	}
+	if o.Wait == 0 {
+		o.Wait = l.Wait
 	}
 	return Request{
 		Owner:       scope.owner,

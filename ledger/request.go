@@ -46,11 +46,12 @@ type Request struct {
 	// Isolation of the transaction. Default: read committed.
 	Isolation pgx.TxIsoLevel
 	// Retention is how long the finished row is kept, by PostgreSQL's clock:
-	// the window in which a replay is promised. Default 7 days, at least 1 s.
+	// the window in which a replay is promised. Default [Limits.Retention], at
+	// least 1 s.
 	Retention time.Duration
 	// Wait is how long a duplicate waits in place for the first one, holding no
-	// connection, before [CodeInFlight] is answered. Default 5 s; negative: not
-	// at all.
+	// connection, before [CodeInFlight] is answered. Default [Limits.Wait];
+	// negative: not at all.
 	Wait time.Duration
 	// Lease is how long a leased claim bars others unless it is renewed, by
 	// PostgreSQL's clock. For [BeginLeased] only. Default: what is left of the
@@ -78,15 +79,15 @@ type Failure struct {
 	Outcome Outcome
 }
 
-func (r Request) withDefaults() Request {
+func (r Request) withDefaults(l Limits) Request {
 	if r.Isolation == "" {
 		r.Isolation = pgx.ReadCommitted
 	}
 	if r.Retention == 0 {
-		r.Retention = DefaultRetention
+		r.Retention = l.Retention
 	}
 	if r.Wait == 0 {
-		r.Wait = DefaultWait
+		r.Wait = l.Wait
 	}
 	return r
 }

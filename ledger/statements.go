@@ -23,9 +23,10 @@ type statements struct {
 	prune  string
 	behind string
 	kept   string
+	quota  string
 }
 
-func newStatements(schema string, tenant bool) statements {
+func newStatements(schema string, tenant bool, quota int) statements {
 	q := pgx.Identifier{schema}.Sanitize() + "."
 	table, owner := "platform_idempotency", []string(nil)
 	match := "k.idempotency_key = $1::bytea"
@@ -69,6 +70,7 @@ func newStatements(schema string, tenant bool) statements {
 		prune:  pruneStatement(q + table),
 		behind: behindStatement(q + table),
 		kept:   keptStatement(tenant),
+		quota:  quotaStatement(q+table+"_keys", match, tenant, quota),
 	}
 }
 

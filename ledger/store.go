@@ -60,6 +60,8 @@ type Config struct {
 	// PruneTimeout bounds one batch in PostgreSQL, where it is the transaction's
 	// statement_timeout. Default 5 s, at least 1 ms.
 	PruneTimeout time.Duration
+	// Limits say how much the store takes on.
+	Limits Limits
 	// Logger gets one line where a person should know. Default: discards.
 	Logger *slog.Logger
 	// MeterProvider makes the clean-up's metrics. Default: the global one.
@@ -88,6 +90,7 @@ func (c Config) withDefaults() Config {
 	if c.PruneTimeout == 0 {
 		c.PruneTimeout = DefaultPruneTimeout
 	}
+	c.Limits = c.Limits.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -123,6 +126,9 @@ func (c Config) validate() error {
 	if c.PruneTimeout < time.Millisecond {
 		faults = append(faults, fmt.Errorf("Config.PruneTimeout is %s: use at least 1ms, or 0 for %s", c.PruneTimeout, DefaultPruneTimeout))
 	}
+	if err := c.Limits.validate(); err != nil {
+		faults = append(faults, err)
+	}
 	return errors.Join(faults...)
 }
 
@@ -135,6 +141,8 @@ type Store struct {
 
 	// identity is that of the newest connection.
 	identity atomic.Pointer[Identity]
+	// executing counts executions.
+	executing atomic.Int64
 
 	meters  meters
 	pruning pruning
@@ -155,8 +163,8 @@ func NewStore(config Config) (*Store, error) {
 	}
 	s := &Store{
 		config:   config,
-		platform: newStatements(config.Schema, false),
-		tenant:   newStatements(config.Schema, true),
+		platform: newStatements(config.Schema, false, config.Limits.Quota),
+		tenant:   newStatements(config.Schema, true, config.Limits.Quota),
 		done:     make(chan struct{}),
 	}
 	var err error

@@ -66,6 +66,7 @@ func TestOptionsAreListed(t *testing.T) {
 		"interceptor.Policy":      interceptor.Policy{},
 		"gate.Config":             gate.Config{},
 		"ledger.Config":           ledger.Config{},
+		"ledger.Limits":           ledger.Limits{},
 		"ledger.Request":          ledger.Request{},
 		"ledger.OperationOptions": ledger.OperationOptions[int, int]{},
 		"ledger.EncodingOptions":  ledger.EncodingOptions[int]{},
