@@ -35,6 +35,19 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// TestEachKindHasItsTest: docs/kinds.md names one in each row.
+func TestEachKindHasItsTest(t *testing.T) {
+	t.Parallel()
+	rows := regexp.MustCompile(`(?m)^\|.*\|$`).FindAllString(read(t, "docs/kinds.md"), -1)
+	require.NotEmpty(t, rows)
+	for _, row := range rows {
+		if strings.HasPrefix(row, "| ---") || strings.HasSuffix(row, "| test |") {
+			continue
+		}
+		assert.Regexp(t, "`interceptor\\.Test\\w+` \\|$", row)
+	}
+}
+
 // TestErrorsAreListed: the README's table has each code, its type in Temporal,
 // and whether it is retried.
 func TestErrorsAreListed(t *testing.T) {
