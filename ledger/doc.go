@@ -25,6 +25,15 @@
 // Time is the database's: leases and retention are computed by PostgreSQL's
 // clock.
 //
+// # Typed operations
+//
+// Programs without Temporal define an [Operation] once and [Operation.Run] it
+// with a [Scope] that they vouch for and a [ClientKey]. It makes requests for the
+// same protocol; [Limits] bound what the store takes on. Code for database/sql
+// joins the transaction by package sqltx.
+//
+// # Imports
+//
 // This package may import internal packages, pgx and the OpenTelemetry API;
 // never gate, interceptor, purge, Valkey or Temporal.
 package ledger
