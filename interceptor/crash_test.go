@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -23,6 +24,7 @@ import (
 	"github.com/effectonce/effectonce/gate"
 	"github.com/effectonce/effectonce/interceptor"
 	"github.com/effectonce/effectonce/internal/itest"
+	"github.com/effectonce/effectonce/internal/ledgertest"
 	"github.com/effectonce/effectonce/internal/wire"
 )
 
@@ -32,6 +34,23 @@ const victimEnv = "EFFECTONCE_TEST_VICTIM"
 // victim is what the worker is told: the addresses lead through proxies.
 type victim struct {
 	DSN, Valkey, Temporal, Prefix, Queue string
+}
+
+// command is the victim's process, not started yet; it has ended when the test does.
+func (v victim) command(t *testing.T) *exec.Cmd {
+	t.Helper()
+	told, err := json.Marshal(v)
+	require.NoError(t, err)
+	process := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // the test binary itself
+	process.Env = append(os.Environ(), victimEnv+"="+string(told))
+	process.Stderr = os.Stderr
+	t.Cleanup(func() {
+		if process.Process != nil {
+			_ = process.Process.Kill()
+			_ = process.Wait()
+		}
+	})
+	return process
 }
 
 // victimMain is a worker as a user would write it.
@@ -60,6 +79,9 @@ func victimMain() int {
 		}
 		w := worker.New(c, v.Queue, worker.Options{})
 		registerTransfer(w)
+		w.RegisterActivityWithOptions(func(ctx context.Context) (int, error) {
+			return imports(ctx, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+		}, name("imports"))
 		return w.Run(nil) // until it is killed
 	}()
 	fmt.Fprintln(os.Stderr, "victim:", err)
@@ -126,11 +148,7 @@ func TestCrashTable(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(p.pg.Close)
 
-			told, err := json.Marshal(victim{DSN: named(t, dsn), Valkey: p.valkey.Addr(), Temporal: p.temporal.Addr(), Prefix: b.prefix, Queue: b.queue})
-			require.NoError(t, err)
-			process := exec.CommandContext(t.Context(), os.Args[0]) //nolint:gosec // the test binary itself
-			process.Env = append(os.Environ(), victimEnv+"="+string(told))
-			process.Stderr = os.Stderr
+			process := victim{DSN: named(t, dsn), Valkey: p.valkey.Addr(), Temporal: p.temporal.Addr(), Prefix: b.prefix, Queue: b.queue}.command(t)
 			signal := syscall.SIGKILL
 			if c.stop {
 				signal = syscall.SIGSTOP
@@ -142,10 +160,6 @@ func TestCrashTable(t *testing.T) {
 				assert.NoError(t, process.Process.Signal(signal))
 			}})
 			require.NoError(t, process.Start())
-			t.Cleanup(func() {
-				_ = process.Process.Kill()
-				_ = process.Wait()
-			})
 
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
 			defer cancel()
@@ -197,4 +211,46 @@ func named(t *testing.T, dsn string) string {
 	q.Set("application_name", "victim")
 	u.RawQuery = q.Encode()
 	return u.String()
+}
+
+// imports writes ten rows in its transaction and heartbeats after each; it
+// resumes from what the heartbeats say.
+func imports(ctx context.Context, atHalf func()) (rows int, err error) {
+	from := 0
+	if activity.HasHeartbeatDetails(ctx) {
+		if err := activity.GetHeartbeatDetails(ctx, &from); err != nil {
+			return 0, err
+		}
+	}
+	for i := from; i < 10; i++ {
+		if err := ledgertest.Effect(ctx, "row"); err != nil {
+			return 0, err
+		}
+		activity.RecordHeartbeat(ctx, i+1)
+		if i == 5 {
+			atHalf()
+		}
+	}
+	return 10 - from, nil
+}
+
+// TestAnImportThatIsKilledAtHalfEndsWithEveryRow: the rows before the kill were
+// rolled back, and the heartbeats that told of them were withheld.
+func TestAnImportThatIsKilledAtHalfEndsWithEveryRow(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	process := victim{DSN: b.dsn, Valkey: itest.Valkey(t), Temporal: itest.Temporal(t), Prefix: b.prefix, Queue: b.queue}.command(t)
+	require.NoError(t, process.Start())
+	run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue, WorkflowTaskTimeout: time.Second}, one,
+		withDefaults(workflow.ActivityOptions{HeartbeatTimeout: 2 * time.Second}), "imports", []any{})
+	require.NoError(t, err)
+	require.ErrorContains(t, process.Wait(), "killed")
+	b.worker(t, func(w worker.Worker) {
+		registerOne(w)
+		w.RegisterActivityWithOptions(func(ctx context.Context) (int, error) { return imports(ctx, func() {}) }, name("imports"))
+	})
+	var rows int
+	require.NoError(t, run.Get(t.Context(), &rows))
+	require.Equal(t, 10, rows)
+	require.Equal(t, 10, b.effects(t, "row"))
 }

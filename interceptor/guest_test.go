@@ -85,6 +85,7 @@ func TestATransparentGuest(t *testing.T) {
 		b.queue += " between interceptors"
 		o.Interceptors = append(o.Interceptors, &passes{})
 	})
+	tracing := setupOn(t, b.dsn, b.pool, func(b *bundle, _ *client.Options) { b.queue += " traced" }, traced)
 	plain, err := client.Dial(client.Options{HostPort: itest.Temporal(t), Logger: quiet{}})
 	require.NoError(t, err)
 	t.Cleanup(plain.Close)
@@ -100,6 +101,7 @@ func TestATransparentGuest(t *testing.T) {
 	start(plain, b.queue+" without")
 	start(b.client, b.queue)
 	start(around.client, around.queue, &passes{})
+	start(tracing.client, tracing.queue)
 	for n := range guests {
 		t.Run(n, func(t *testing.T) {
 			t.Parallel()
@@ -107,6 +109,7 @@ func TestATransparentGuest(t *testing.T) {
 			require.NotEmpty(t, without)
 			require.Equal(t, without, told(t, b.client, b.queue, n))
 			require.Equal(t, without, told(t, around.client, around.queue, n))
+			require.Equal(t, without, told(t, tracing.client, tracing.queue, n))
 		})
 	}
 }

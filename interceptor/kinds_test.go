@@ -30,19 +30,23 @@ import (
 )
 
 // losesFirst loses the first answer of each execution: all are delivered twice.
-type losesFirst struct{ sdkinterceptor.InterceptorBase }
+type losesFirst struct {
+	sdkinterceptor.InterceptorBase
+	failures bool // as well
+}
 
-func (*losesFirst) InterceptActivity(_ context.Context, next sdkinterceptor.ActivityInboundInterceptor) sdkinterceptor.ActivityInboundInterceptor {
-	return &losesFirstInbound{sdkinterceptor.ActivityInboundInterceptorBase{Next: next}}
+func (l *losesFirst) InterceptActivity(_ context.Context, next sdkinterceptor.ActivityInboundInterceptor) sdkinterceptor.ActivityInboundInterceptor {
+	return &losesFirstInbound{sdkinterceptor.ActivityInboundInterceptorBase{Next: next}, l.failures}
 }
 
 type losesFirstInbound struct {
 	sdkinterceptor.ActivityInboundInterceptorBase
+	failures bool
 }
 
 func (l *losesFirstInbound) ExecuteActivity(ctx context.Context, in *sdkinterceptor.ExecuteActivityInput) (any, error) {
 	result, err := l.Next.ExecuteActivity(ctx, in)
-	if info := activity.GetInfo(ctx); info.Attempt == 1 && err == nil && info.ActivityType.Name != "internalSessionCreationActivity" && info.ActivityType.Name != "internalSessionCompletionActivity" {
+	if info := activity.GetInfo(ctx); info.Attempt == 1 && (err == nil || l.failures) && info.ActivityType.Name != "internalSessionCreationActivity" && info.ActivityType.Name != "internalSessionCompletionActivity" {
 		return nil, errLost
 	}
 	return result, err
@@ -51,13 +55,17 @@ func (l *losesFirstInbound) ExecuteActivity(ctx context.Context, in *sdkintercep
 // kinds are the ways in which activities are executed, each in a workflow of
 // its own, which returns what its activities returned.
 type kinds struct {
-	mu  sync.Mutex
-	did []string // what the bodies returned, in their order
+	outside bool // the effect is none of the ledger's
+	mu      sync.Mutex
+	did     []string // what the bodies returned, in their order
 }
 
 // Tell is a method, and an activity: it has an effect, and returns what nobody
 // else does.
 func (k *kinds) Tell(ctx context.Context) (string, error) {
+	if k.outside {
+		return k.tell(nil)
+	}
 	return k.tell(ledgertest.Effect(ctx, "told"))
 }
 

@@ -30,7 +30,7 @@ const PluginName = "effectonce"
 // It opens nothing before the first worker starts, and has closed everything
 // when the last one has stopped. In a replayer it does nothing at all.
 type Plugin struct {
-	clientBase
+	client.PluginBase
 	workerBase
 
 	options Options
@@ -50,11 +50,8 @@ type Plugin struct {
 	left       bool          // the last Close gave up waiting: whoever leaves last closes
 }
 
-// The SDK's bases have one name; an alias for each lets both be embedded.
-type (
-	clientBase = client.PluginBase
-	workerBase = worker.PluginBase
-)
+// The SDK's bases have one name; an alias lets both be embedded.
+type workerBase = worker.PluginBase
 
 var (
 	_ client.Plugin = (*Plugin)(nil)
