@@ -13,6 +13,7 @@ import (
 	"github.com/effectonce/effectonce/gate"
 	"github.com/effectonce/effectonce/internal/clock"
 	"github.com/effectonce/effectonce/ledger"
+	"github.com/effectonce/effectonce/purge"
 )
 
 // workerInterceptor is what the plugin puts into a worker's chain. It sits
@@ -53,7 +54,7 @@ func (a *activityInbound) Init(outbound interceptor.ActivityOutboundInterceptor)
 }
 
 // The activities that the SDK runs for its sessions pass through too. They are
-// left alone.
+// left alone, as the purge's are.
 const (
 	sessionCreation   = "internalSessionCreationActivity"
 	sessionCompletion = "internalSessionCompletionActivity"
@@ -63,7 +64,7 @@ const (
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	info := activity.GetInfo(ctx)
 	policy := a.worker.plugin.policy(info.ActivityType.Name)
-	if info.ActivityType.Name == sessionCreation || info.ActivityType.Name == sessionCompletion {
+	if info.ActivityType.Name == sessionCreation || info.ActivityType.Name == sessionCompletion || purge.Owns(info.ActivityType.Name) {
 		return a.Next.ExecuteActivity(ctx, in)
 	}
 	id, stamped, err := readStamp(ctx)

@@ -37,7 +37,8 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 	}()
 	r.store, err = ledger.NewStore(ledger.Config{
 		Pool: o.Pool, Schema: o.Schema, Tenants: o.Tenants, Logger: o.Logger, MaxResultBytes: max(o.MaxResultBytes, maxResultBytes),
-		Limits: ledger.Limits{MaxConcurrent: -1, Timeout: -1}, // the worker's slots and the attempt's deadline
+		Limits:           ledger.Limits{MaxConcurrent: -1, Timeout: -1}, // the worker's slots and the attempt's deadline
+		LongestRetention: o.longestRetention(), MeterProvider: o.MeterProvider,
 	})
 	if err != nil {
 		return nil, err

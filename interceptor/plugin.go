@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/effectonce/effectonce/ledger"
+	"github.com/effectonce/effectonce/purge"
 )
 
 // PluginName is the name under which workers report the plugin.
@@ -43,6 +44,7 @@ type Plugin struct {
 	seenClient bool
 	atOnce     map[string]bool // activity types that Register has registered
 	slots      map[string]int  // activity slots of configured workers, by instance
+	runs       map[string]runs // by worker that hasn't started yet
 	starts     int             // workers that run, and calls of Start
 	engine     *engine
 	active     int           // executions in flight
@@ -71,6 +73,7 @@ func NewPlugin(options Options) (*Plugin, error) {
 		failure: options.FailureConverter,
 		atOnce:  map[string]bool{},
 		slots:   map[string]int{},
+		runs:    map[string]runs{},
 	}, nil
 }
 
@@ -117,6 +120,7 @@ func (p *Plugin) ConfigureWorker(_ context.Context, o worker.PluginConfigureWork
 	}
 	o.WorkerOptions.Interceptors = append(o.WorkerOptions.Interceptors, p.WorkerInterceptor())
 	p.watchRegistrations(o.WorkerRegistryOptions)
+	p.watchRuns(o)
 	if o.WorkerOptions.Tuner == nil && !o.WorkerOptions.LocalActivityWorkerOnly {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -167,6 +171,7 @@ func (p *Plugin) StartWorker(ctx context.Context, o worker.PluginStartWorkerOpti
 	if err := p.Start(ctx); err != nil {
 		return err
 	}
+	p.registerPurge(o)
 	p.mu.Lock()
 	slots, known := p.slots[o.WorkerInstanceKey]
 	p.mu.Unlock()
@@ -321,6 +326,9 @@ func (p *Plugin) leave() {
 
 // policy returns the activity type's policy, what Register says included.
 func (p *Plugin) policy(activityType string) Policy {
+	if purge.Owns(activityType) {
+		return Policy{Mode: Off}
+	}
 	policy := p.options.policy(activityType)
 	p.mu.Lock()
 	defer p.mu.Unlock()

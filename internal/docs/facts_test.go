@@ -15,6 +15,7 @@ import (
 	"github.com/effectonce/effectonce/interceptor"
 	"github.com/effectonce/effectonce/ledger"
 	"github.com/effectonce/effectonce/migrations"
+	"github.com/effectonce/effectonce/purge"
 )
 
 // TestNamedTestsExist: the documents name tests as folder.TestName.
@@ -81,6 +82,8 @@ func TestOptionsAreListed(t *testing.T) {
 		"ledger.Config":           ledger.Config{},
 		"ledger.Limits":           ledger.Limits{},
 		"ledger.Request":          ledger.Request{},
+		"purge.Schedule":          purge.Schedule{},
+		"purge.Params":            purge.Params{},
 		"ledger.OperationOptions": ledger.OperationOptions[int, int]{},
 		"ledger.EncodingOptions":  ledger.EncodingOptions[int]{},
 		"migrations.Options":      migrations.Options{},

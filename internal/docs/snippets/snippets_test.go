@@ -23,6 +23,7 @@ import (
 	"github.com/effectonce/effectonce/internal/ledgertest"
 	"github.com/effectonce/effectonce/ledger"
 	"github.com/effectonce/effectonce/migrations"
+	"github.com/effectonce/effectonce/purge"
 )
 
 func TestMain(m *testing.M) { os.Exit(itest.Main(m)) }
@@ -161,6 +162,22 @@ func TestMigratingAndGranting(t *testing.T) {
 	assert.Contains(t, text.String(), "REFERENCES \"app\".\"tenants\" (id)")
 	_, err = interceptor.NewPlugin(options(pool))
 	require.NoError(t, err)
+}
+
+// snippet: purge
+func schedulePurge(ctx context.Context, c client.Client, queue string) error {
+	return purge.EnsureSchedule(ctx, c, purge.Schedule{TaskQueue: queue})
+}
+
+// end
+
+func TestSchedulingThePurge(t *testing.T) {
+	t.Parallel()
+	c, err := client.Dial(client.Options{HostPort: itest.Temporal(t), Logger: quiet{}})
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, schedulePurge(t.Context(), c, "snippets"))
+	require.NoError(t, c.ScheduleClient().GetHandle(t.Context(), purge.DefaultScheduleID).Delete(t.Context()))
 }
 
 // quiet discards what the SDK logs.
