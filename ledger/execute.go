@@ -47,7 +47,7 @@ func (s *Store) Execute(ctx context.Context, req Request, body Body) (Result, er
 		}
 	}
 
-	outcome, err := x.run(ctx, body)
+	outcome, err := x.run(ctx, x.attempt, body)
 	x.end()
 	switch {
 	case x.replay != nil || x.refused != nil:

@@ -16,7 +16,7 @@ type Execution struct {
 	store    *Store
 	req      *Request
 	patience *patience
-	attempt  context.Context // the caller's, and over when the body has returned
+	attempt  context.Context // the caller's; over when the body has returned or the store closes
 	over     context.CancelFunc
 
 	mu      sync.Mutex
@@ -31,9 +31,17 @@ type Execution struct {
 
 func (s *Store) newExecution(ctx context.Context, req *Request) *Execution {
 	x := &Execution{store: s, req: req, patience: newPatience(req.Wait)}
-	x.attempt, x.over = context.WithCancel(ctx)
+	attempt, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.closing, func() { cancel(errClosing) }) //nolint:contextcheck // the store's own end
+	x.attempt, x.over = attempt, func() {
+		stop()
+		cancel(nil)
+	}
 	return x
 }
+
+// errClosing is the cause of a body's context that the store's closing ends.
+var errClosing = NewError(CodeUnavailable, "the store is closing", nil)
 
 type contextKey struct{}
 
@@ -133,8 +141,9 @@ func (x *Execution) begin(ctx context.Context) (pgx.Tx, error) {
 	}
 }
 
-// run calls the body. A panic rolls back and goes on unwinding.
-func (x *Execution) run(ctx context.Context, body Body) (o Outcome, err error) {
+// run calls the body with its own context. A panic rolls back and goes on
+// unwinding.
+func (x *Execution) run(ctx, own context.Context, body Body) (o Outcome, err error) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -142,7 +151,7 @@ func (x *Execution) run(ctx context.Context, body Body) (o Outcome, err error) {
 			_ = x.store.failed(ctx, x, errPanic)
 		}
 	}()
-	o, err = body(context.WithValue(ctx, contextKey{}, x))
+	o, err = body(context.WithValue(own, contextKey{}, x))
 	returned = true
 	return o, err
 }

@@ -80,13 +80,13 @@ func (s *Store) executeLeased(ctx context.Context, x *Execution, body Body) (Res
 	if err != nil || l == nil {
 		return r, err
 	}
-	bctx, cancel := context.WithCancelCause(ctx)
+	bctx, cancel := context.WithCancelCause(x.attempt)
 	defer cancel(nil)
 	l.cancel = cancel
 	x.lease = l
-	outcome, err := x.run(bctx, body)
+	outcome, err := x.run(ctx, bctx, body)
 	x.end()
-	if cause := context.Cause(bctx); CodeOf(cause) == CodeFenced {
+	if cause := context.Cause(bctx); CodeOf(cause) == CodeFenced { //nolint:contextcheck // the body's
 		return Result{}, cause
 	}
 	if err != nil {

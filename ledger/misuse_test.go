@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -51,30 +52,98 @@ func TestRunWithACancelledContext(t *testing.T) {
 	b.works(t, "a")
 }
 
-func TestRunCancelledInTheHandlerIsRolledBack(t *testing.T) {
+// TestACallerWhoHasGoneStopsWaiting: and the handler goes on to its end, which
+// the same key finds out.
+func TestACallerWhoHasGoneStopsWaiting(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]error{"succeeds": nil, "fails": errBody} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := single(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			proceed, ended := make(chan struct{}), make(chan struct{})
+			got, err := b.run(ctx, t, "a", func(ctx context.Context, tx pgx.Tx, o order) (receipt, error) {
+				defer close(ended)
+				cancel()
+				<-proceed
+				assert.NoError(t, ctx.Err(), "the handler's own context goes on")
+				r, err := places(ctx, tx, o)
+				return r, errors.Join(err, end)
+			})
+			require.ErrorIs(t, err, context.Canceled)
+			require.ErrorContains(t, err, "the handler goes on to its end")
+			require.False(t, got.Committed())
+			close(proceed)
+			<-ended
+			b.works(t, "a") // once, by a replay or anew
+		})
+	}
+}
+
+func TestACallerWhoGoesBeforeTheHandlerNeverStartsIt(t *testing.T) {
 	t.Parallel()
 	b := single(t)
+	held, err := b.pool.Acquire(t.Context()) // the only connection
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := b.run(ctx, t, "a", func(ctx context.Context, tx pgx.Tx, o order) (receipt, error) {
-		require.NoError(t, ledgertest.Write(ctx, tx, o.Item))
-		cancel()
-		return receipt{}, ctx.Err()
-	})
+	go cancel()
+	_, err = b.run(ctx, t, "a", unplaced(t))
 	require.ErrorIs(t, err, context.Canceled)
+	held.Release()
 	b.works(t, "a")
 }
 
-func TestRunCancelledAfterTheHandlerSucceededIsCommitted(t *testing.T) {
+// TestAHandlerThatPanicsWithoutItsCaller: the program goes on, and the log tells.
+func TestAHandlerThatPanicsWithoutItsCaller(t *testing.T) {
 	t.Parallel()
-	b := single(t)
+	said := &told{said: make(chan string, 1)}
+	b := setup(t, func(c *ledger.Config) { c.Logger = slog.New(said) })
 	ctx, cancel := context.WithCancel(t.Context())
-	got, err := b.run(ctx, t, "a", func(ctx context.Context, tx pgx.Tx, o order) (receipt, error) {
-		defer cancel()
-		return places(ctx, tx, o)
+	proceed := make(chan struct{})
+	_, err := b.run(ctx, t, "a", func(context.Context, pgx.Tx, order) (receipt, error) {
+		cancel()
+		<-proceed
+		panic("secret")
 	})
-	require.NoError(t, err)
-	require.True(t, got.Committed())
+	require.ErrorIs(t, err, context.Canceled)
+	close(proceed)
+	require.Equal(t, "a handler panicked after its caller had gone", <-said.said)
 	b.works(t, "a")
+}
+
+// told hands on the log's lines.
+type told struct {
+	slog.Handler
+	said chan string
+}
+
+func (*told) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h *told) Handle(_ context.Context, r slog.Record) error {
+	h.said <- r.Message
+	return nil
+}
+
+// TestTheStoresClosingEndsAHandlersContext: and waits for its end.
+func TestTheStoresClosingEndsAHandlersContext(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	entered, closed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		<-entered
+		closed <- b.store.Close(t.Context())
+	}()
+	_, err := b.run(t.Context(), t, "a", func(ctx context.Context, tx pgx.Tx, o order) (receipt, error) {
+		if err := ledgertest.Write(ctx, tx, o.Item); err != nil {
+			return receipt{}, err
+		}
+		close(entered)
+		<-ctx.Done()
+		return receipt{}, context.Cause(ctx)
+	})
+	require.Equal(t, ledger.CodeUnavailable, ledger.CodeOf(err))
+	require.NoError(t, <-closed)
+	require.Zero(t, b.effects(t, "a"))
 }
 
 func TestRunOnAClosedStore(t *testing.T) {

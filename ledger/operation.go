@@ -113,6 +113,10 @@ type Handler[I, O any] func(ctx context.Context, tx pgx.Tx, input I) (O, error)
 // result of the run that did. Authorization comes before every Run: a replay
 // doesn't ask again whether the caller may.
 //
+// A caller whose context is cancelled stops waiting at once. A handler that has
+// begun goes on to its end, within the caller's deadline or [Limits.Timeout], and
+// commits if it succeeds: the same key finds out. The store's closing cancels it.
+//
 // The handler's own error comes out as it is; any other is an [*Error] with a
 // code, or the context's. An error beside [Answer.Committed] says that something
 // failed after the commit: report it, and never do the work again.
@@ -126,7 +130,7 @@ func (op *Operation[I, O]) Run(ctx context.Context, on Executor, scope Scope, ke
 	}
 	var value O
 	ran := false
-	result, err := on.Execute(ctx, req, func(ctx context.Context) (Outcome, error) {
+	result, attended, err := attend(ctx, on, req, func(ctx context.Context) (Outcome, error) {
 		tx, err := Tx(ctx)
 		if err != nil {
 			return Outcome{}, err
@@ -139,6 +143,9 @@ func (op *Operation[I, O]) Run(ctx context.Context, on Executor, scope Scope, ke
 		value, ran = v, err == nil
 		return outcome, err
 	})
+	if !attended {
+		return Answer[O]{}, err // the handler goes on, and value is its own
+	}
 	return op.answer(result, err, value, ran)
 }
 

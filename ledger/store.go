@@ -178,9 +178,10 @@ func NewStore(config Config) (*Store, error) {
 // Config returns the store's configuration, defaults filled in.
 func (s *Store) Config() Config { return s.config }
 
-// Close ends the pruner, refuses new executions, cancels those that wait, and
-// returns when all of them and their clean-up have ended, or with the context's error; the rest
-// then goes on to its end by itself. It may be called more than once.
+// Close ends the pruner, refuses new executions, cancels those that wait and the
+// contexts of bodies, and returns when all of them and their clean-up have ended,
+// or with the context's error; the rest then goes on to its end by itself. It may
+// be called more than once.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.closed
