@@ -24,6 +24,7 @@ const (
 	fromArchive   = "env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql valkey-server\n"
 	postgresAlone = "env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends postgresql\n"
 	fromBackports = "env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends -t bookworm-backports valkey-server\n"
+	faketime      = "env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends libfaketime\n"
 )
 
 // TestDepsPlan looks at what would be done on systems that this is not.
@@ -41,7 +42,7 @@ func TestDepsPlan(t *testing.T) {
 	}{
 		"Debian 13": {
 			system: "Linux", release: trixie,
-			wants: []string{fromArchive, "apt-get update -q\n", "exit 101\n"}, never: []string{"backports"},
+			wants: []string{fromArchive, "apt-get update -q\n", "exit 101\n", faketime}, never: []string{"backports"},
 		},
 		"Ubuntu 24.04": {
 			system: "Linux", release: noble, wants: []string{fromArchive}, never: []string{"backports"},

@@ -30,6 +30,8 @@ type PostgresOptions struct {
 	// Durable keeps fsync and full_page_writes on, as in production. Default:
 	// both off, which survives a kill of the server but not of the machine.
 	Durable bool
+	// Clock is what the server takes for the time. Default: the machine's.
+	Clock *Clock
 }
 
 // Postgres is a PostgreSQL server.
@@ -110,6 +112,7 @@ func (p *Postgres) prepare(ctx context.Context, options PostgresOptions, passwor
 	p.launch = launch{
 		program: programs.postgres,
 		args:    append([]string{"-D", data}, options.arguments(p.folder.path)...),
+		clock:   options.Clock,
 		user:    user,
 		stop:    syscall.SIGQUIT, // at once: the files go as well
 		ready:   p.ready,

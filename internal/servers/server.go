@@ -44,7 +44,7 @@ type server struct {
 type launch struct {
 	program string
 	args    []string
-	env     []string // beside the caller's own
+	clock   *Clock // nil: the machine's
 	user    *syscall.Credential
 	stop    syscall.Signal
 	ready   func(ctx context.Context, pid int) error
@@ -154,7 +154,7 @@ func (s *server) run() error {
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(s.launch.program, s.launch.args...)
 	cmd.Dir = s.folder.path
-	cmd.Env = append(os.Environ(), s.launch.env...)
+	cmd.Env = append(os.Environ(), s.launch.clock.environment()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = attributes(s.launch.user)
 
@@ -162,6 +162,9 @@ func (s *server) run() error {
 	go func() {
 		defer close(done)
 		startAndWait(cmd, started)
+		if cmd.Process != nil {
+			s.launch.clock.forget(cmd.Process.Pid)
+		}
 	}()
 	if err := <-started; err != nil {
 		<-done
