@@ -10,6 +10,8 @@ import (
 	"github.com/sony/gobreaker/v2"
 	"github.com/valkey-io/valkey-go"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/effectonce/effectonce/internal/clock"
 )
 
 // Cache is what the runner needs of a gate. [Gate] is the real one.
@@ -55,7 +57,7 @@ func (g *Gate) Enter(ctx context.Context, name string, token Token, lease time.D
 	if err := ctx.Err(); err != nil {
 		return Answer{}, err
 	}
-	before := g.breaker.State()
+	began, before := clock.Now(), g.breaker.State()
 	report, err := g.allow()
 	if err != nil {
 		return Answer{}, err
@@ -90,6 +92,7 @@ func (g *Gate) Enter(ctx context.Context, name string, token Token, lease time.D
 	case before == gobreaker.StateHalfOpen && after == gobreaker.StateClosed:
 		trace.SpanFromContext(ctx).AddEvent(eventClosed)
 	}
+	g.meters.answered(ctx, r.Answer, r.err, clock.Since(began))
 	return r.Answer, r.err
 }
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/valkey-io/valkey-go"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 )
 
 // Defaults of [Config].
@@ -47,6 +49,8 @@ type Config struct {
 	// Logger gets one line when the gate is away and one when it is back.
 	// Default: discards.
 	Logger *slog.Logger
+	// MeterProvider makes the gate's metrics. Default: the global one.
+	MeterProvider metric.MeterProvider
 }
 
 func (c Config) withDefaults() Config {
@@ -67,6 +71,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MeterProvider == nil {
+		c.MeterProvider = otel.GetMeterProvider()
 	}
 	c.Valkey.DisableRetry = true
 	c.Valkey.DisableCache = true

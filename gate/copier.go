@@ -60,7 +60,7 @@ func (g *Gate) enqueue(j job) error {
 	j.key = g.config.Prefix + j.key
 	err := g.offer(j)
 	if err != nil {
-		g.dropped.Add(1)
+		g.drop(1)
 	}
 	return err
 }
@@ -115,11 +115,11 @@ func (g *Gate) fill(batch []job) []job {
 func (g *Gate) send(batch []job) {
 	report, err := g.allow()
 	if err != nil {
-		g.dropped.Add(int64(len(batch)))
+		g.drop(len(batch))
 		return
 	}
 	failed, err := g.try(batch)
-	g.dropped.Add(int64(failed))
+	g.drop(failed)
 	report(err)
 	if err != nil {
 		g.config.Logger.Debug("copies to the gate failed", "count", failed, "error", err)
@@ -165,6 +165,14 @@ func (j job) command(client valkey.Client, now int64) valkey.Completed {
 			Arg(j.value, strconv.FormatInt(now+life, 10)).Build()
 	default:
 		return client.B().Eval().Script(releaseScript).Numkeys(1).Key(j.key).Arg(j.value).Build()
+	}
+}
+
+// drop counts what is not sent.
+func (g *Gate) drop(n int) {
+	if n > 0 {
+		g.dropped.Add(int64(n))
+		g.meters.dropped.Add(context.Background(), int64(n))
 	}
 }
 

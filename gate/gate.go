@@ -32,6 +32,7 @@ type Gate struct {
 	running sync.WaitGroup // the copier, and questions to the server
 	done    chan struct{}  // closed when nothing is left
 	dropped atomic.Int64
+	meters  *gateMeters
 }
 
 var _ Cache = (*Gate)(nil)
@@ -48,6 +49,10 @@ func New(config Config) (*Gate, error) {
 		queue:  make(chan job, config.Queue),
 		done:   make(chan struct{}),
 	}
+	var err error
+	if g.meters, err = newGateMeters(config.MeterProvider); err != nil {
+		return nil, fmt.Errorf("gate: new: %w", err)
+	}
 	g.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:          "effectonce gate",
 		MaxRequests:   1,
@@ -63,11 +68,13 @@ func New(config Config) (*Gate, error) {
 // (wrong credentials, a command that is not allowed) is one: it would refuse
 // for ever. After an error the gate is closed.
 func (g *Gate) Start(ctx context.Context) error {
+	var unwatched error
 	g.mu.Lock()
 	started, closed := g.started, g.closed
 	if g.started = true; !started && !closed {
 		g.running.Add(1)
 		go g.copy() //nolint:contextcheck // what it connects serves every caller, and ends with none of them
+		g.meters.watching, unwatched = g.meters.watch(g)
 	}
 	g.mu.Unlock()
 	switch {
@@ -76,11 +83,14 @@ func (g *Gate) Start(ctx context.Context) error {
 	case started:
 		return nil
 	}
-	err := g.connectWithin(ctx)
+	err := unwatched
+	if err == nil {
+		err = g.connectWithin(ctx)
+	}
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errRefused) || ctx.Err() != nil:
+	case errors.Is(err, errRefused) || unwatched != nil || ctx.Err() != nil:
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), StartTimeout)
 		defer cancel()
 		return errors.Join(fmt.Errorf("gate: start: %w", err), g.Close(ctx))
@@ -132,6 +142,9 @@ func (g *Gate) Close(ctx context.Context) error {
 		close(g.queue)
 		go func() {
 			defer close(g.done)
+			if w := g.meters.watching; w != nil {
+				_ = w.Unregister()
+			}
 			g.running.Wait()
 			if c := g.client.Load(); c != nil {
 				(*c).Close()

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"github.com/valkey-io/valkey-go"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -42,6 +43,8 @@ type bundle struct {
 	gate     *gate.Gate
 	runner   *gate.Runner
 	recorder *tracetest.SpanRecorder
+	reader   *sdkmetric.ManualReader
+	meters   *sdkmetric.MeterProvider
 }
 
 // options change what setup makes.
@@ -65,7 +68,8 @@ func setup(t *testing.T, change ...func(*options)) *bundle {
 	if o.dsn == "" {
 		o.dsn = ledgertest.Database(t)
 	}
-	b := &bundle{pool: itest.Pool(t, o.dsn), prefix: o.prefix, recorder: tracetest.NewSpanRecorder()}
+	b := &bundle{pool: itest.Pool(t, o.dsn), prefix: o.prefix, recorder: tracetest.NewSpanRecorder(), reader: sdkmetric.NewManualReader()}
+	b.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(b.reader))
 	if shared {
 		b.direct = dial(t, o.valkey)
 	}
@@ -74,13 +78,16 @@ func setup(t *testing.T, change ...func(*options)) *bundle {
 	require.NoError(t, err)
 	t.Cleanup(b.pg.Close)
 	b.store = ledgertest.Store(t, itest.Pool(t, b.link), func(c *ledger.Config) {
-		c.FinishTimeout = 30 * time.Second
+		c.FinishTimeout, c.MeterProvider = 30*time.Second, b.meters
 		c.Limits.Timeout = -1 // a commit in doubt is asked for until the deadline
 	})
 	b.resp, err = wire.Listen(context.WithoutCancel(t.Context()), o.valkey, wire.RESP)
 	require.NoError(t, err)
 	t.Cleanup(b.resp.Close)
-	b.gate = newGate(t, b.resp.Addr(), b.prefix, o.gate)
+	b.gate = newGate(t, b.resp.Addr(), b.prefix, func(c *gate.Config) {
+		c.MeterProvider = b.meters
+		o.gate(c)
+	})
 	b.runner = b.newRunner(t, b.gate)
 	return b
 }
@@ -105,7 +112,8 @@ func newGate(t *testing.T, address, prefix string, change func(*gate.Config)) *g
 func (b *bundle) newRunner(t *testing.T, cache gate.Cache) *gate.Runner {
 	t.Helper()
 	r, err := gate.NewRunner(gate.RunnerConfig{
-		Ledger: b.store, Gate: cache, TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(b.recorder)),
+		Ledger: b.store, Gate: cache, MeterProvider: b.meters,
+		TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(b.recorder)),
 	})
 	require.NoError(t, err)
 	return r

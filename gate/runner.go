@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/effectonce/effectonce/internal/clock"
+	"github.com/effectonce/effectonce/internal/telemetry"
 	"github.com/effectonce/effectonce/ledger"
 )
 
@@ -31,6 +33,8 @@ type RunnerConfig struct {
 	Gate Cache
 	// TracerProvider makes the execution's span. Default: the global one.
 	TracerProvider trace.TracerProvider
+	// MeterProvider makes the metrics. Default: the global one.
+	MeterProvider metric.MeterProvider
 	// Logger gets one line where a person should know. Default: discards.
 	Logger *slog.Logger
 }
@@ -40,6 +44,7 @@ type Runner struct {
 	ledger Ledger
 	gate   Cache
 	tracer trace.Tracer
+	meters *meters
 	logger *slog.Logger
 }
 
@@ -51,13 +56,21 @@ func NewRunner(config RunnerConfig) (*Runner, error) {
 	if config.TracerProvider == nil {
 		config.TracerProvider = otel.GetTracerProvider()
 	}
+	if config.MeterProvider == nil {
+		config.MeterProvider = otel.GetMeterProvider()
+	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	meters, err := newMeters(config.MeterProvider)
+	if err != nil {
+		return nil, fmt.Errorf("gate: new runner: %w", err)
 	}
 	return &Runner{
 		ledger: config.Ledger,
 		gate:   config.Gate,
-		tracer: config.TracerProvider.Tracer("github.com/effectonce/effectonce"),
+		tracer: config.TracerProvider.Tracer(telemetry.Scope),
+		meters: meters,
 		logger: config.Logger,
 	}, nil
 }
@@ -92,18 +105,26 @@ const (
 // the execution that did. It is the protocol's frame: see the package's text.
 // An error is the body's own, as it is, or a [*ledger.Error], or the context's.
 func (r *Runner) Execute(ctx context.Context, req Request, body ledger.Body) (ledger.Result, error) {
-	ctx, span := r.start(ctx, req)
-	defer span.end()
-	result, err := r.execute(ctx, req, body, span)
-	span.record(result, err)
+	began := clock.Now()
+	ctx, span := r.start(ctx, &req)
+	r.meters.active.Add(ctx, 1)
+	outcome := outcomePanicked
+	defer func() {
+		r.meters.active.Add(ctx, -1)
+		r.meters.ended(ctx, &req, outcome, clock.Since(began))
+		span.end()
+	}()
+	result, err := r.execute(ctx, &req, body, span)
+	outcome = outcomeOf(ctx, result, err)
+	span.record(outcome, result, err)
 	return result, err
 }
 
-func (r *Runner) execute(ctx context.Context, req Request, body ledger.Body, span *span) (ledger.Result, error) {
+func (r *Runner) execute(ctx context.Context, req *Request, body ledger.Body, span *span) (ledger.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return ledger.Result{}, fmt.Errorf("gate: the deadline has passed or the caller has gone before the body: %w", err)
 	}
-	p, replay, err := r.enter(ctx, &req, span)
+	p, replay, err := r.enter(ctx, req, span)
 	if err != nil {
 		return ledger.Result{}, err
 	}
@@ -137,7 +158,7 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 	}
 	identity, err := r.ledger.Identity(ctx)
 	if err != nil {
-		span.degraded("no_identity")
+		r.degraded(ctx, span, "no_identity")
 		return pass{}, nil, nil
 	}
 	p := pass{gate: r.gate, req: req, identity: identity, token: newToken(req.Derived, req.Delivery)}
@@ -154,7 +175,7 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 			p.release() // the token may have been set all the same
 			return pass{}, nil, ctx.Err()
 		case err != nil:
-			span.degraded(reason(err))
+			r.degraded(ctx, span, reason(err))
 			req.Wait = patience(until)
 			return p, nil, nil
 		case answer.Entry != nil:
@@ -167,10 +188,22 @@ func (r *Runner) enter(ctx context.Context, req *Request, span *span) (pass, *le
 		if left <= 0 {
 			return r.askOnce(ctx, p, answer.Left, span)
 		}
-		if err := clock.Wait(ctx, min(clock.Backoff(try, firstPoll, lastPoll), left)); err != nil {
+		if err := r.pause(ctx, min(clock.Backoff(try, firstPoll, lastPoll), left)); err != nil {
 			return pass{}, nil, err
 		}
 	}
+}
+
+func (r *Runner) degraded(ctx context.Context, span *span, why string) {
+	span.degraded(why)
+	r.meters.unanswered(ctx, why)
+}
+
+// pause is a duplicate's wait between two questions.
+func (r *Runner) pause(ctx context.Context, d time.Duration) error {
+	r.meters.waiting.Add(ctx, 1)
+	defer r.meters.waiting.Add(ctx, -1)
+	return clock.Wait(ctx, d)
 }
 
 // askOnce asks the ledger before "in flight" is answered: the token's owner may

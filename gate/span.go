@@ -25,7 +25,8 @@ const (
 	// AttrDelivery is the caller's count of deliveries: Temporal's attempt.
 	AttrDelivery = attribute.Key("effectonce.delivery")
 	// AttrOutcome says how the execution was answered: executed, gate_replay,
-	// ledger_replay, failed, or an error's code.
+	// ledger_replay, failed (the body's own error), canceled (the context ended
+	// first), panicked, or an error's code.
 	AttrOutcome = attribute.Key("effectonce.outcome")
 	// AttrFailure is true where the answer is a recorded failure.
 	AttrFailure = attribute.Key("effectonce.failure")
@@ -51,7 +52,7 @@ const (
 
 type span struct{ trace.Span }
 
-func (r *Runner) start(ctx context.Context, req Request) (context.Context, *span) {
+func (r *Runner) start(ctx context.Context, req *Request) (context.Context, *span) {
 	ctx, s := r.tracer.Start(ctx, SpanName)
 	if s.IsRecording() {
 		s.SetAttributes(
@@ -74,24 +75,41 @@ func (s *span) copyFailed(err error) {
 	}
 }
 
-func (s *span) record(r ledger.Result, err error) {
+// record says what became of the execution. A body's own error isn't told: its
+// text may hold what isn't ours to show.
+func (s *span) record(outcome string, r ledger.Result, err error) {
 	if !s.IsRecording() {
 		return
 	}
+	s.SetAttributes(AttrOutcome.String(outcome))
+	if err != nil {
+		s.SetStatus(codes.Error, outcome)
+		return
+	}
+	s.SetAttributes(
+		AttrFailure.Bool(r.Status == ledger.FailedPermanent),
+		AttrRowID.Int64(r.RowID),
+		AttrAttempt.Int(int(r.Attempt)),
+	)
+}
+
+// The outcomes that are neither a result's source nor an error's code.
+const (
+	outcomeFailed   = "failed"   // the body's own error
+	outcomeCanceled = "canceled" // the context ended first
+	outcomePanicked = "panicked" // the body did, and goes on unwinding
+)
+
+func outcomeOf(ctx context.Context, r ledger.Result, err error) string {
 	switch code := ledger.CodeOf(err); {
 	case err == nil:
-		s.SetAttributes(
-			AttrOutcome.String(string(r.Source)),
-			AttrFailure.Bool(r.Status == ledger.FailedPermanent),
-			AttrRowID.Int64(r.RowID),
-			AttrAttempt.Int(int(r.Attempt)),
-		)
+		return string(r.Source)
 	case code != "":
-		s.SetAttributes(AttrOutcome.String(string(code)))
-		s.SetStatus(codes.Error, string(code))
-	default: // the body's own error: its text may hold what isn't ours to show
-		s.SetAttributes(AttrOutcome.String("failed"))
-		s.SetStatus(codes.Error, "failed")
+		return string(code)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return outcomeCanceled
+	default:
+		return outcomeFailed
 	}
 }
 

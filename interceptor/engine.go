@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/effectonce/effectonce/gate"
+	"github.com/effectonce/effectonce/internal/telemetry"
 	"github.com/effectonce/effectonce/ledger"
 )
 
@@ -50,7 +51,7 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 	if meters == nil {
 		meters = otel.GetMeterProvider()
 	}
-	meter := meters.Meter("github.com/effectonce/effectonce")
+	meter := meters.Meter(telemetry.Scope)
 	if r.memory, err = newMemory(meter); err != nil {
 		return nil, err
 	}
@@ -59,11 +60,14 @@ func newEngine(ctx context.Context, o Options, c codec) (_ *engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	config := gate.RunnerConfig{Ledger: r.store, TracerProvider: o.TracerProvider, Logger: o.Logger}
+	config := gate.RunnerConfig{Ledger: r.store, TracerProvider: o.TracerProvider, MeterProvider: o.MeterProvider, Logger: o.Logger}
 	if o.Gate != nil {
 		g := *o.Gate
 		if g.Logger == nil {
 			g.Logger = o.Logger
+		}
+		if g.MeterProvider == nil {
+			g.MeterProvider = o.MeterProvider
 		}
 		if r.gate, err = gate.New(g); err != nil {
 			return nil, err

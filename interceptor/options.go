@@ -58,7 +58,7 @@ type Options struct {
 	Logger *slog.Logger
 	// TracerProvider makes the executions' spans. Default: the global one.
 	TracerProvider trace.TracerProvider
-	// MeterProvider makes the counters. Default: the global one.
+	// MeterProvider makes the metrics. Default: the global one.
 	MeterProvider metric.MeterProvider
 }
 

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/effectonce/effectonce/internal/clock"
 )
@@ -95,10 +93,7 @@ func (s *Store) claimOnce(ctx context.Context, req *Request) (*claim, found, err
 		f, err := a.found(conn.identity)
 		return nil, f, err
 	}
-	if a.attempt > 1 {
-		trace.SpanFromContext(ctx).AddEvent("effectonce.takeover",
-			trace.WithAttributes(attribute.Int("effectonce.ledger.attempt", int(a.attempt))))
-	}
+	s.tookOver(ctx, req, a.attempt)
 	return &claim{session: conn, rowID: a.id, attempt: a.attempt, xid: *a.xid, began: began}, found{}, nil
 }
 

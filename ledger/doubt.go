@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/effectonce/effectonce/internal/clock"
 )
@@ -28,9 +26,7 @@ const (
 // While in doubt neither a failure nor anything else is recorded.
 func (s *Store) settle(ctx context.Context, x *Execution, cause error) error {
 	f, err := s.fateOf(ctx, x)
-	trace.SpanFromContext(ctx).AddEvent("effectonce.commit_in_doubt",
-		trace.WithAttributes(attribute.String("effectonce.commit.fate", string(f))))
-	s.config.Logger.WarnContext(ctx, "commit in doubt", "request", *x.req, "fate", string(f), "cause", cause, "error", err)
+	s.inDoubt(ctx, x.req, f, cause, err)
 	switch f {
 	case committed:
 		return nil

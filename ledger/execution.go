@@ -198,6 +198,8 @@ func (p *patience) wait(ctx context.Context, s *Store, lease time.Duration) erro
 	}
 	pause := min(clock.Backoff(p.tries, firstPause, lastPause), left)
 	p.tries++
+	s.counts.waiting.Add(ctx, 1)
+	defer s.counts.waiting.Add(ctx, -1)
 	if err := s.wait(ctx, pause); err != nil {
 		if ctx.Err() == nil {
 			return NewError(CodeUnavailable, "the store is closing", err)

@@ -132,6 +132,7 @@ func (s *Store) claimLease(ctx context.Context, x *Execution) (*lease, Result, e
 		case err != nil:
 			return nil, Result{}, unavailable("claim", err)
 		case a.disposition == "claimed":
+			s.tookOver(ctx, x.req, a.attempt)
 			return &lease{Fence: Fence{RowID: a.id, Attempt: a.attempt}, identity: conn.identity, length: x.req.Lease}, Result{}, nil
 		}
 		f, err := a.found(conn.identity)
@@ -177,6 +178,7 @@ func (s *Store) recordLease(ctx context.Context, x *Execution, status Status, ou
 			return Result{}, unavailable("record", err)
 		}
 		if clock.Wait(dctx, clock.Backoff(try, firstPause, lastPause)) != nil {
+			s.inDoubt(ctx, x.req, unknown, err, nil)
 			e := unavailable("record", err)
 			e.InDoubt = true
 			return Result{}, e

@@ -6,6 +6,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/effectonce/effectonce/internal/telemetry"
 )
 
 // meters are the clean-up's metrics.
@@ -17,7 +19,7 @@ type meters struct {
 }
 
 func newMeters(provider metric.MeterProvider) (m meters, err error) {
-	meter := provider.Meter("github.com/effectonce/effectonce")
+	meter := provider.Meter(telemetry.Scope)
 	if m.rows, err = meter.Int64Counter("idempotency_cleanup_rows_total",
 		metric.WithDescription("Expired rows that were deleted.")); err != nil {
 		return meters{}, err

@@ -64,7 +64,7 @@ type Config struct {
 	Limits Limits
 	// Logger gets one line where a person should know. Default: discards.
 	Logger *slog.Logger
-	// MeterProvider makes the clean-up's metrics. Default: the global one.
+	// MeterProvider makes the metrics. Default: the global one.
 	MeterProvider metric.MeterProvider
 }
 
@@ -144,7 +144,8 @@ type Store struct {
 	// executing counts executions.
 	executing atomic.Int64
 
-	meters  meters
+	meters  meters // the clean-up's
+	counts  counts // the executions'
 	pruning pruning
 
 	mu      sync.Mutex
@@ -168,7 +169,10 @@ func NewStore(config Config) (*Store, error) {
 		done:     make(chan struct{}),
 	}
 	var err error
-	if s.meters, err = newMeters(config.MeterProvider); err != nil {
+	if s.meters, err = newMeters(config.MeterProvider); err == nil {
+		s.counts, err = newCounts(config.MeterProvider)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("ledger: new store: %w", err)
 	}
 	s.closing, s.cancel = context.WithCancel(context.Background())
